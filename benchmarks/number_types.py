@@ -27,7 +27,7 @@ from benchmarks.bars import load_bars
 from benchmarks.records import write_record
 from benchmarks.report import Report
 from sift_core.answering import FineTuningSettings, LanguageModel, fine_tune, fine_tuned
-from sift_core.answering.model.number_type import cpu_number_type
+from sift_core.answering.model.loading import cpu_number_type
 
 PACKAGES = ["numpy", "torch", "transformers"]
 DOCUMENTS = "minipile/test_dev.jsonl.xz"

@@ -40,7 +40,7 @@ from benchmarks.records import write_record
 from benchmarks.report import Report
 from benchmarks.table import Table
 from sift_core.answering.model.bundled import SMOLLM2
-from sift_core.answering.model.number_type import NumberType
+from sift_core.answering.model.loading import NumberType
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.statistics import Estimate, mean
 from sift_core.processor import usable_cpus

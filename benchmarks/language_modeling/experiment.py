@@ -41,7 +41,7 @@ from benchmarks.language_modeling.running import ResultsFile, run_tasks
 from benchmarks.records import environment
 from benchmarks.text_variants import versions
 from sift_core.answering import FineTuningSettings, LanguageModel
-from sift_core.answering.model.number_type import NumberType
+from sift_core.answering.model.loading import NumberType
 from sift_core.embedders import SentenceTransformerEmbedder
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.embedding_cache import MINILM, EmbeddingCache, version_of

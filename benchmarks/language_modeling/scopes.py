@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from sift_core.answering import FineTuningSettings, LanguageModel
-from sift_core.answering.learning.fine_tuning import fine_tuned
+from sift_core.answering.fine_tuning import fine_tuned
 from sift_core.errors import InvalidInputError
 from sift_core.types import FineTuningReport
 

@@ -12,41 +12,38 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 
-from sift_core.answering.choosing import Choice, first_choice_arguments, make_choice
-from sift_core.answering.in_context import InContextAnswerer
-from sift_core.answering.learning.effort import EFFORTS, effort_for
-from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.options import LearningOptions, PromptOptions
-from sift_core.answering.policy import (
-    READING,
-    CalibratedPolicy,
-    CostModel,
-    PolicyFeatures,
-    Strategy,
-    VariancePolicy,
+from sift_core.answering.choosing import (
+    Choice,
+    LearningOptions,
+    first_choice_arguments,
+    make_choice,
 )
+from sift_core.answering.cost_model import READING, CostModel, Strategy
+from sift_core.answering.in_context import InContextAnswerer, PromptOptions
+from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.policy import CalibratedPolicy, VariancePolicy
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.sessions import Session, prepare_session
+from sift_core.answering.settings import effort_for
 from sift_core.checks import as_count, as_number, check_question, check_text, short_repr
 from sift_core.choice import choose
 from sift_core.errors import InvalidInputError
 from sift_core.files import seal, unseal, write_whole
 from sift_core.options import ChoiceOptions
 from sift_core.processor import n_threads
+from sift_core.progress import timed
 from sift_core.protocols import CandidateSource, Embedder, SamplableSource
 from sift_core.text_overlap import runs_in
 from sift_core.types import AnswerMode, CandidatePool, FloatArray, Query
 
-FORMAT = 2  # of the file
+FORMAT = 3  # of the file
 LEAST_EXAMPLES = 8  # guess: fewer say nothing
 SHORTEST = 200  # characters of a passage, both halves together
 MOST_SHARED = 0.05  # of the answer's runs of words that a candidate may have; a sentence has more
 N_SPARE = 20  # candidates beyond K, in place of those that are left out
-
 N_ERRORS = 1.645  # standard errors: 95 % on one side
 EQUAL_SHARE = 0.002  # of base's bits: the quickest of the strategies so near to the best is taken
 COSTS_S = 40.0  # of measuring costs, so that long prompts are timed, too
@@ -59,21 +56,12 @@ class MeasuredExample:
     Args:
         bits_per_byte: Bits per byte of the answer, by strategy.
         seconds: Seconds of learning and reading, by strategy.
-        features: What is known of the question.
+        question_tokens: Length of the prompt without chunks.
     """
 
     bits_per_byte: tuple[float, ...]
     seconds: tuple[float, ...]
-    features: PolicyFeatures
-
-    @classmethod
-    def from_dict(cls, record: dict[str, Any]) -> MeasuredExample:
-        """Return the example of which `asdict`, or JSON of that, is a record."""
-        features = dict(record["features"])
-        for name in ("variances_learned", "learn_tokens"):
-            features[name] = tuple(features[name])
-        measures = {name: tuple(record[name]) for name in ("bits_per_byte", "seconds")}
-        return cls(features=PolicyFeatures(**features), **measures)
+    question_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,21 +98,10 @@ class Calibration:
 
     @cached_property
     def policy(self) -> CalibratedPolicy:
-        """The policy of mode "auto": read, unless another strategy is significantly better."""
-        bits = self.bits_per_byte
-        saved = 1 - bits.mean(axis=0) / bits[:, 0].mean()
-        return CalibratedPolicy(
-            saved={self.strategies[i]: float(saved[i]) for i in self._order()},
-            n_examples=len(bits),
-            shortest=min(one.features.question_tokens for one in self.examples),
-            cost_model=self.cost_model,
-        )
+        """The policy of mode "auto": read, unless another strategy is significantly better.
 
-    def _order(self) -> list[int]:
-        """Return the strategies by preference: first those that are significantly better.
-
-        The quickest of those within 0.2 % of base's bits from the best comes first. Then reading,
-        and the others by their means.
+        The quickest of those within 0.2 % of base's bits from the best comes first. Then come the
+        others that are significantly better, reading, and the rest by their means.
         """
         reading = self.strategies.index(Strategy(AnswerMode.CONTEXT))
         bits, seconds = self.bits_per_byte, self.seconds.mean(axis=0)
@@ -136,7 +113,13 @@ class Calibration:
         near = [i for i in better if means[i] <= means[better[0]] + EQUAL_SHARE * means[0]]
         near.sort(key=seconds.__getitem__)
         first = [*near, *better[len(near) :], reading]
-        return [*first, *(i for i in order if i not in first)]
+        preferred = [*first, *(i for i in order if i not in first)]
+        return CalibratedPolicy(
+            saved={self.strategies[i]: float(1 - means[i] / means[0]) for i in preferred},
+            n_examples=len(bits),
+            shortest=min(one.question_tokens for one in self.examples),
+            cost_model=self.cost_model,
+        )
 
     def save(self, path: str | Path) -> None:
         """Write all of it to a file, in place of what was there.
@@ -162,15 +145,16 @@ class Calibration:
             content = unseal(Path(path).read_bytes(), "calibration")
             if (form := content.pop("format")) != FORMAT:
                 raise ValueError(f"its format is {form}, not {FORMAT}")
-            strategies = [
+            content["strategies"] = tuple(
                 Strategy(AnswerMode(one["mode"]), int(one["n_steps"]))
                 for one in content["strategies"]
-            ]
-            content |= {
-                "strategies": tuple(strategies),
-                "examples": tuple(map(MeasuredExample.from_dict, content["examples"])),
-                "cost_model": content["cost_model"] and CostModel(**content["cost_model"]),
-            }
+            )
+            content["examples"] = tuple(
+                MeasuredExample(**one | {n: tuple(one[n]) for n in ("bits_per_byte", "seconds")})
+                for one in content["examples"]
+            )
+            if content["cost_model"] is not None:
+                content["cost_model"] = CostModel(**content["cost_model"])
             loaded = cls(**content)
         except FileNotFoundError as error:
             raise InvalidInputError(
@@ -198,9 +182,6 @@ def machine_of(language_model: LanguageModel) -> str:
     return f"{platform.node()}, {n_threads()} {platform.machine()} threads, {computed}"
 
 
-OnExample: TypeAlias = Callable[[Calibration], object]
-
-
 def calibrate(
     language_model: LanguageModel,
     source: CandidateSource,
@@ -214,7 +195,7 @@ def calibrate(
     minutes: float = 10.0,
     questions: Sequence[tuple[str, str]] = (),
     seed: int = 0,
-    on_example: OnExample | None = None,
+    on_example: Callable[[Calibration], object] | None = None,
 ) -> Calibration:
     """Return how well every strategy answers from a collection, for the policy of an engine.
 
@@ -258,7 +239,7 @@ def calibrate(
         learning=replace(learning, cache=None),
     )
     calibration = Calibration(
-        strategies=strategies_of(learning, with_merged=bool(questions)),
+        strategies=learning.strategies(with_merged=bool(questions)),
         examples=(),
         cost_model=cost_model
         or CostModel.measure(language_model, learning.settings, aim_s=COSTS_S),
@@ -275,11 +256,9 @@ def calibrate(
         if len(calibration.examples) == n or time.monotonic() > end:
             break
     if (n_measured := len(calibration.examples)) < LEAST_EXAMPLES:
-        why = (
-            f"{minutes:g} minutes were over"
-            if time.monotonic() > end
-            else f"no more {'questions' if questions else 'passages'} could be used"
-        )
+        why = f"no more {'questions' if questions else 'passages'} could be used"
+        if time.monotonic() > end:
+            why = f"{minutes:g} minutes were over"
         raise InvalidInputError(
             f"a calibration needs {LEAST_EXAMPLES} examples; {why} after {n_measured}. Give it "
             f"more time, documents of at least {SHORTEST} characters, or questions with answers"
@@ -294,13 +273,11 @@ class Example:
     Args:
         question: A question, or the first half of a text.
         answer: The answer, or the second half.
-        is_text: Whether the two are halves of a text. Default: False.
-        held_back: Id of the passage of the collection that they are. Default: none.
+        held_back: Id of the passage of the collection whose halves they are. Default: none.
     """
 
     question: str
     answer: str
-    is_text: bool = False
     held_back: str | None = None
 
 
@@ -338,32 +315,11 @@ def held_back_examples(source: CandidateSource, n: int, seed: int) -> Iterator[E
     halves = []
     for passage_id, text in zip(sample.document_ids, sample.texts, strict=True):
         middle = text.find(" ", len(text) // 2)
-        if len(text) >= SHORTEST and middle > 0 and text[:middle].strip() and text[middle:].strip():
-            question, answer = text[:middle], text[middle:]
-            halves.append(
-                Example(question=question, answer=answer, is_text=True, held_back=passage_id)
-            )
+        question, answer = text[:middle], text[middle:]
+        if len(text) >= SHORTEST and middle > 0 and question.strip() and answer.strip():
+            half = Example(question=question, answer=answer, held_back=passage_id)
+            halves.append(half)
     return iter(halves)
-
-
-def strategies_of(learning: LearningOptions, *, with_merged: bool) -> tuple[Strategy, ...]:
-    """Return all strategies of an engine that learns so.
-
-    Mode "merged" is measured on questions alone, since its adapter may have learned a passage that
-    is held back.
-    """
-    counts = [learning.max_steps]
-    if learning.n_steps is None:
-        efforts = sorted(effort.n_steps for effort in EFFORTS.values())
-        counts = [n for n in efforts if n <= learning.max_steps]
-    modes = (AnswerMode.FINE_TUNE, AnswerMode.BOTH)
-    merged = [Strategy(AnswerMode.MERGED)] if with_merged and learning.adapter is not None else []
-    return (
-        Strategy(AnswerMode.BASE),
-        Strategy(AnswerMode.CONTEXT),
-        *merged,
-        *(Strategy(mode, n) for n in counts for mode in modes),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,16 +334,22 @@ class Measurer:
 
     def measure(self, example: Example, strategies: Sequence[Strategy]) -> MeasuredExample | None:
         """Return an example with every strategy; None if there is no candidate."""
-        embedding = self.embedder.embed_query(example.question)
-        query = Query(text=example.question, embedding=embedding)
+        question = example.question
+        query = Query(text=question, embedding=self.embedder.embed_query(question))
         pool = self.source.fetch(query, self.options.n_candidates + N_SPARE)
         if example.held_back is not None:
-            pool = _without_passage(pool, example)
+            answer = runs_in(example.answer)
+            kept = [  # but the passage itself and what repeats its second half
+                row
+                for row, text in enumerate(pool.texts)
+                if pool.document_ids[row] != example.held_back
+                and len(answer & runs_in(text)) <= MOST_SHARED * len(answer)
+            ]
+            pool = pool.take(kept)
         pool = pool.take(range(min(len(pool), self.options.n_candidates)))
         if not len(pool):
             return None
         choice = self._choose(query, pool)
-        read, lessons = choice.chunks(choice.read), choice.chunks(choice.learned)
         sessions = {n: self._learn(choice, n) for n in {one.n_steps for one in strategies}}
         bits, seconds = [], []
         for strategy in strategies:
@@ -398,25 +360,30 @@ class Measurer:
             reading = choice.read if strategy.mode in READING else None
             chosen = replace(session.choice, mode=strategy.mode, read=reading)
             session = replace(session, choice=chosen)
-            started = time.perf_counter()
-            if example.is_text:
-                bits.append(session.bits_per_byte(example.answer, opening=example.question))
-            else:
-                bits.append(session.answer_bits_per_byte(example.answer))
-            learning_s = session.timings.get("fine_tune", 0.0)
-            seconds.append(learning_s + time.perf_counter() - started)
-        features = self.answerer.features(query, read, lessons)
-        return MeasuredExample(bits_per_byte=tuple(bits), seconds=tuple(seconds), features=features)
+            timings = {"fine_tune": 0.0, **session.timings}
+            with timed(timings, "score"):
+                if example.held_back is None:
+                    scored = session.answer_bits_per_byte(example.answer)
+                else:
+                    scored = session.bits_per_byte(example.answer, opening=question)
+            bits.append(scored)
+            seconds.append(timings["fine_tune"] + timings["score"])
+        prompt = self.answerer.prompt_for(query, pool.take([]))
+        return MeasuredExample(
+            bits_per_byte=tuple(bits),
+            seconds=tuple(seconds),
+            question_tokens=len(self.answerer.language_model.prompt_ids(prompt)),
+        )
 
     def _choose(self, query: Query, pool: CandidatePool) -> Choice:
         """Return the chunks that are read and those that are learned."""
         request = AnswerRequest(question=query.text, mode=AnswerMode.BOTH)
         parts = self.answerer, self.options, self.learning
-        chosen = choose(pool, query, **first_choice_arguments(request, query, *parts))
+        arguments = first_choice_arguments(request, query, *parts)
         return make_choice(
             request,
             query,
-            chosen,
+            choose(pool, query, **arguments),
             answerer=self.answerer,
             learning=self.learning,
             policy=VariancePolicy(),
@@ -429,15 +396,3 @@ class Measurer:
         effort = effort_for(n_steps) if choice.effort else None
         choice = replace(choice, learned=learned, effort=effort)
         return prepare_session(choice, self.answerer, self.learning)
-
-
-def _without_passage(pool: CandidatePool, example: Example) -> CandidatePool:
-    """Return the candidates but the passage itself and what repeats its second half."""
-    answer = runs_in(example.answer)
-    kept = [
-        row
-        for row, text in enumerate(pool.texts)
-        if pool.document_ids[row] != example.held_back
-        and len(answer & runs_in(text)) <= MOST_SHARED * len(answer)
-    ]
-    return pool.take(kept)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,15 +11,20 @@ from typing import Any
 from sift_core.answering.answer import Answer
 from sift_core.answering.choosing import (
     Choice,
+    LearningOptions,
     first_choice_arguments,
     make_choice,
     nothing_chosen,
 )
-from sift_core.answering.in_context import InContextAnswerer, TextGenerator
+from sift_core.answering.in_context import (
+    LARGEST_COUNT,
+    InContextAnswerer,
+    PromptOptions,
+    TextGenerator,
+)
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.model.number_type import NumberType
-from sift_core.answering.options import LARGEST_COUNT, LearningOptions, PromptOptions
+from sift_core.answering.model.loading import NumberType
 from sift_core.answering.policy import Policy, VariancePolicy, check_policy
 from sift_core.answering.query_rewriting import (
     QueryRewriter,
@@ -105,7 +109,7 @@ class AnswerEngine:
         check_policy(self.policy)
         check_query_rewriting(self.query_rewriting)
         check_generation(self.generation)
-        self.language_model.check_generation(self._answerer().generation)
+        self.language_model.check_generation(self._answerer.generation)
 
     @classmethod
     def from_pretrained(
@@ -138,7 +142,7 @@ class AnswerEngine:
     @property
     def max_new_tokens(self) -> int:
         """Length of an answer at most, in tokens, unless a question says otherwise."""
-        return self._answerer().max_new_tokens
+        return self._answerer.max_new_tokens
 
     def answer(
         self,
@@ -238,10 +242,10 @@ class AnswerEngine:
         request = self._request(query.text, options)
         if not len(pool) or request.mode in (AnswerMode.BASE, AnswerMode.MERGED):
             return self._choice(request, query, nothing_chosen(query, pool), timings)
-        started = time.perf_counter()
-        chosen = choose(pool, query, **self._first_choice(request, query))
-        chosen = replace(chosen, timings={"select": time.perf_counter() - started})
-        return self._choice(request, query, chosen, timings)
+        spent = dict(timings or {})
+        with timed(spent, "select"):
+            chosen = choose(pool, query, **self._first_choice(request, query))
+        return self._choice(request, query, chosen, spent)
 
     def answer_from(
         self,
@@ -252,7 +256,7 @@ class AnswerEngine:
         **generation: Any,
     ) -> Answer:
         """Return what `answer` returns, for a question for which all is chosen."""
-        self._answerer_for(choice, generation).check(choice.query)  # before the work
+        self.answerer_for(choice, generation).check(choice.query)  # before the work
         session = self.prepare(choice, on_step=on_step)
         answer = session.answer(choice.query, on_text=on_text, **generation)
         return replace(answer, timings={**session.timings, **answer.timings})
@@ -282,8 +286,7 @@ class AnswerEngine:
         Raises:
             AnswerError: If fine-tuning fails; the model is as before.
         """
-        answerer = self._answerer_for(choice)
-        return prepare_session(choice, answerer, self.learning, on_step=on_step)
+        return prepare_session(choice, self.answerer_for(choice), self.learning, on_step=on_step)
 
     def session(
         self, question: str | AnswerRequest, *, on_step: OnStep | None = None, **options: Any
@@ -296,18 +299,16 @@ class AnswerEngine:
             **options: As for `answer`; `latency_s` is for the first of the answers. Errors are
                 those of `answer`, too.
         """
-        choice = self.choose(AnswerRequest.of(question, options))
-        return self.session_from(choice, on_step=on_step)
+        return self.session_from(self.choose(question, **options), on_step=on_step)
 
     async def asession(self, question: str | AnswerRequest, **options: Any) -> Session:
         """Return what `session` returns, without blocking the event loop.
 
         Cancelling the task ends the learning at its next step.
         """
-        choice = await self.achoose(AnswerRequest.of(question, options))
+        choice = await self.achoose(question, **options)
         return await run_in_worker(
-            self.language_model.submit,
-            lambda on_step: self.session_from(choice, on_step=on_step),
+            self.language_model.submit, lambda step: self.session_from(choice, on_step=step)
         )
 
     def session_from(self, choice: Choice, *, on_step: OnStep | None = None) -> Session:
@@ -318,17 +319,26 @@ class AnswerEngine:
             session = session.with_prefix_read()
         return replace(session, timings=timings)
 
-    def answerer_for(self, request: AnswerRequest) -> InContextAnswerer:
-        """Return what puts the question of a request, and generates, as it and the engine say.
+    def answerer_for(
+        self, asked: AnswerRequest | Choice, generation: Mapping[str, Any] | None = None
+    ) -> InContextAnswerer:
+        """Return what puts a question and generates, as the question, else the engine says.
+
+        Args:
+            asked: The question, or what is decided about it.
+            generation: Settings in place of its own. Default: none.
 
         Raises:
             InvalidInputError: If a setting of generation cannot be used.
         """
-        return self._answerer(request.generation_settings, cite=request.cite)
+        own = asked.generation if isinstance(asked, Choice) else asked.generation_settings
+        prompt = self.prompt if asked.cite is None else replace(self.prompt, cite=asked.cite)
+        answerer = replace(self._answerer, prompt=prompt)
+        return answerer.with_generation(**{**own, **(generation or {})})
 
     def _first_choice(self, request: AnswerRequest, query: Query) -> dict[str, Any]:
-        answerer = self.answerer_for(request)
-        return first_choice_arguments(request, query, answerer, self.options, self.learning)
+        parts = self.answerer_for(request), self.options, self.learning
+        return first_choice_arguments(request, query, *parts)
 
     def _choice(
         self,
@@ -349,7 +359,7 @@ class AnswerEngine:
 
     def _produce(self, choice: Choice, generation: Mapping[str, Any]) -> Produce:
         """Return the computation of an answer in a worker, checked as far as can be before it."""
-        answerer = self._answerer_for(choice, generation)
+        answerer = self.answerer_for(choice, generation)
         answerer.check(choice.query)
         return cancellable(
             lambda on_step, **options: self.answer_from(choice, on_step=on_step, **options),
@@ -382,17 +392,9 @@ class AnswerEngine:
         several = all(isinstance(one, ContextSelector | SIFTSelector) for one in selectors)
         return QueryRewriter(self.query_rewriting, several, self.language_model, self.generator)
 
-    def _answerer_for(
-        self, choice: Choice, generation: Mapping[str, Any] | None = None
-    ) -> InContextAnswerer:
-        return self._answerer({**choice.generation, **(generation or {})}, cite=choice.cite)
-
-    def _answerer(
-        self, generation: Mapping[str, Any] | None = None, *, cite: bool | None = None
-    ) -> InContextAnswerer:
+    @property
+    def _answerer(self) -> InContextAnswerer:
         answerer = InContextAnswerer(
-            language_model=self.language_model,
-            generator=self.generator,
-            prompt=self.prompt if cite is None else replace(self.prompt, cite=cite),
+            language_model=self.language_model, generator=self.generator, prompt=self.prompt
         )
-        return answerer.with_generation(**{**self.generation, **(generation or {})})
+        return answerer.with_generation(**self.generation)

@@ -9,24 +9,63 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from sift_core.answering.answer import Answer, Citation
+from sift_core.answering.cost_model import PolicyFeatures
 from sift_core.answering.model.generation import Generation
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.prefix_cache import Prefix
 from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt
-from sift_core.answering.options import LARGEST_COUNT, PLACE, PromptOptions
-from sift_core.answering.policy import PolicyFeatures
-from sift_core.checks import as_count, check_text
+from sift_core.checks import as_count, check_flag, check_text
+from sift_core.errors import InvalidInputError
 from sift_core.explanation import question_variances
 from sift_core.types import AnswerMode, CandidatePool, Message, Query
 
+LARGEST_COUNT = 1_000_000  # of documents, steps or tokens for one question
 REFUSAL = "The documents say nothing about that."
 INSTRUCTION = (
     "Answer from the numbered texts above. After each statement put the number of the text that "
     "it is from, such as [1]."
 )
+_PLACE = re.compile(r"\{(?:context|question)\}")
 _MARKS = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
 _NUMBER = re.compile(r"\d+")
 _SOME_NUMBER = 10  # of a chunk, where its tokens are counted before it has one
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptOptions:
+    """How chunks and question are put.
+
+    Args:
+        cite: Number the chunks in the prompt, and ask the model for marks such as [1].
+            `Answer.citations` has the marks that it wrote. Small models often write none or wrong
+            ones. Default: False.
+        system: A system message before all else. A history that begins with a system message
+            keeps its own. Default: none.
+        template: A text with the places "{context}" and "{question}"; other braces stay. Default:
+            the chunks, a blank line, the question. A question without chunks stands alone.
+
+    Raises:
+        InvalidInputError: If a text is empty, or the template lacks a place.
+    """
+
+    cite: bool = False
+    system: str | None = None
+    template: str | None = None
+
+    def __post_init__(self) -> None:
+        check_flag("cite", self.cite)
+        for name in ("system", "template"):
+            if (text := getattr(self, name)) is not None:
+                check_text(name, text)
+                if not text.strip():
+                    raise InvalidInputError(f"`{name}` is empty; leave it out for none")
+        if self.template is not None:
+            missing = {"{context}", "{question}"} - set(_PLACE.findall(self.template))
+            if missing:
+                raise InvalidInputError(
+                    f"`template` must have the places {{context}} and {{question}}, got none for "
+                    f"{' and '.join(sorted(missing))}"
+                )
 
 
 class TextGenerator(Protocol):
@@ -144,14 +183,14 @@ class InContextAnswerer:
         if self.prompt.template is None:
             return context + CHUNK_SEPARATOR + question
         texts = {"{context}": context, "{question}": question}
-        return PLACE.sub(lambda place: texts[place.group()], self.prompt.template)
+        return _PLACE.sub(lambda place: texts[place.group()], self.prompt.template)
 
     def room_beside(self, query: Query) -> int:
         """Return how many tokens chunks may take beside question, answer and all put with them."""
         room = self.room(self.prompt_for(query, CandidatePool.empty()))
         around = [INSTRUCTION] if self.prompt.cite else []
         if self.prompt.template is not None:
-            around.append(PLACE.sub("", self.prompt.template))
+            around.append(_PLACE.sub("", self.prompt.template))
         return room - sum(map(self.language_model.n_tokens, around))
 
     def check(self, query: Query) -> None:
@@ -278,7 +317,7 @@ class InContextAnswerer:
         if not opening:
             return self.language_model.bits_per_byte(text, context=context)
         lead = self.language_model.lead_ids(context + CHUNK_SEPARATOR if context else "", opening)
-        return self.language_model.bits_per_byte_behind(lead, text)
+        return self.language_model.bits_per_byte(text, lead=lead)
 
     def answer_bits_per_byte(self, query: Query, chunks: CandidatePool, answer: str) -> float:
         """Return the code length of an answer to a question, in bits per byte.
@@ -289,7 +328,7 @@ class InContextAnswerer:
         n_tokens = max(1, self.language_model.n_tokens(answer))
         used = self.with_generation(max_new_tokens=n_tokens).used(query, chunks)
         lead = self.language_model.prompt_ids(self.prompt_for(query, used))
-        return self.language_model.bits_per_byte_behind(lead, answer)
+        return self.language_model.bits_per_byte(answer, lead=lead)
 
     def room_for_chunks(self, text: str) -> int:
         """Return how many tokens `bits_per_byte` leaves to the chunks."""
@@ -299,14 +338,11 @@ class InContextAnswerer:
     def _answer(self, generation: Generation, used: CandidatePool, seconds: float) -> Answer:
         citations, unknown = citations_in(generation.text, used) if self.prompt.cite else ((), ())
         return Answer(
-            text=generation.text,
+            **vars(generation),
             mode=AnswerMode.CONTEXT if len(used) else AnswerMode.BASE,
             chunks=used,
             n_read=len(used),
             timings={"generate": seconds},
-            n_prompt_tokens=generation.n_prompt_tokens,
-            n_new_tokens=generation.n_new_tokens,
-            finish_reason=generation.finish_reason,
             citations=citations,
             unknown_marks=unknown,
         )

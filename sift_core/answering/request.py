@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from sift_core.answering.learning.effort import check_effort
+from sift_core.answering.settings import check_effort
 from sift_core.checks import (
     as_count,
     as_messages,

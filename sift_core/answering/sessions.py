@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
+from sift_core.answering.adapter_cache import fine_tune_cached
 from sift_core.answering.answer import Answer
-from sift_core.answering.choosing import Choice
+from sift_core.answering.choosing import Choice, LearningOptions
+from sift_core.answering.cost_model import READING
+from sift_core.answering.fine_tuning import FineTuned
 from sift_core.answering.in_context import InContextAnswerer, RefusalWriter
-from sift_core.answering.learning.adapter_cache import fine_tune_cached
-from sift_core.answering.learning.fine_tuning import FineTuned
 from sift_core.answering.model.adapters import Adapter
-from sift_core.answering.options import LearningOptions
-from sift_core.answering.policy import READING
 from sift_core.answering.streams import (
     AnswerStream,
     AsyncAnswerStream,
     OnStep,
     OnText,
     Produce,
+    Submit,
     cancellable,
 )
 from sift_core.checks import check_question
@@ -129,15 +129,13 @@ class Session:
         self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
     ) -> AnswerStream:
         """Return the answer in pieces of text, as the model writes it, in another thread."""
-        produce = self._produce(self._query(question, history), generation)
-        return AnswerStream(produce, self.answerer.language_model.submit)
+        return AnswerStream(*self._produce(question, history, generation))
 
     def astream(
         self, question: str, *, history: Sequence[Message] | None = None, **generation: Any
     ) -> AsyncAnswerStream:
         """Return the answer in pieces of text, as the model writes it."""
-        produce = self._produce(self._query(question, history), generation)
-        return AsyncAnswerStream(produce, self.answerer.language_model.submit)
+        return AsyncAnswerStream(*self._produce(question, history, generation))
 
     def bits_per_byte(self, text: str, *, opening: str = "") -> float:
         """Return the code length of `text` after all that was read and learned, in bits per byte.
@@ -201,10 +199,15 @@ class Session:
         query = self.choice.query
         return replace(query, text=question, history=query.history if history is None else history)
 
-    def _produce(self, query: Query, generation: Mapping[str, Any]) -> Produce:
-        self.answerer.with_generation(**generation).check(query)
-        settings = {**self.answerer.generation, **generation}
-        return cancellable(lambda _, **options: self.answer(query, **options), settings)
+    def _produce(
+        self, question: str, history: Sequence[Message] | None, generation: Mapping[str, Any]
+    ) -> tuple[Produce, Submit]:
+        """Return the computation of an answer, checked before it, and what runs it."""
+        query, answerer = self._query(question, history), self.answerer
+        answerer.with_generation(**generation).check(query)
+        settings = {**answerer.generation, **generation}
+        produce = cancellable(lambda _, **options: self.answer(query, **options), settings)
+        return produce, answerer.language_model.submit
 
     def _complete(self, answer: Answer) -> Answer:
         """Return an answer with what the choice says of it."""

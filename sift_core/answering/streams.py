@@ -153,20 +153,25 @@ class _Stream:
             raise AnswerError("the stream was closed before its end; read it to have its answer")
         return end.answer
 
-    def _cancel(self) -> None:
+    def _cancel(self) -> bool:
+        """Return whether the job never began; if it did, it ends at its next step."""
         self._cancelled.set()
-        if self._job.cancel():  # it will put no end, and somebody else may wait for one
+        if is_cancelled := self._job.cancel():
             with suppress(RuntimeError):  # the reader's event loop is closed
-                self._put(_End())
+                self._put(_End())  # the job puts none, and somebody else may wait for one
         self._end = self._end or _End()
+        return is_cancelled
 
 
 class AnswerStream(_Stream, Iterator[str]):
     """The pieces of an answer's text, for `for`; they add up to `answer().text`.
 
-    For one reader. Close it (or leave its `with` block) to stop early: nothing is computed any
-    more when `close` returns. A stream that nobody refers to any more is closed by itself, and so
-    is every stream when the interpreter exits.
+    For one reader, who gets each piece as soon as there is one. Close it (or leave its `with`
+    block) to stop early: nothing is computed any more when `close` returns. A stream that nobody
+    refers to any more is closed by itself, and so is every stream when the interpreter exits.
+
+    Raises:
+        AnswerError: If the model fails; it is as before.
     """
 
     def __init__(self, produce: Produce, submit: Submit) -> None:
@@ -174,11 +179,6 @@ class AnswerStream(_Stream, Iterator[str]):
         super().__init__(produce, submit, self._pieces.put)
 
     def __next__(self) -> str:
-        """Return the next piece as soon as there is one.
-
-        Raises:
-            AnswerError: If the model fails; it is as before.
-        """
         piece = None if self._end is not None else self._taken(self._pieces.get())
         if piece is None:
             raise StopIteration
@@ -196,8 +196,7 @@ class AnswerStream(_Stream, Iterator[str]):
 
     def close(self) -> None:
         """Stop computing; return when nothing is computed any more."""
-        self._cancel()
-        if not self._job.cancelled():
+        if not self._cancel():
             wait([self._job])
 
     def __enter__(self) -> AnswerStream:
@@ -212,6 +211,10 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
 
     For one reader in the event loop that it was made in, which it never blocks. Close it (or
     leave its `async with` block) to stop early, as when the reading task is cancelled.
+
+    Raises:
+        AnswerError: If the model fails; it is as before.
+        InvalidInputError: In another event loop than the stream was made in.
     """
 
     def __init__(self, produce: Produce, submit: Submit) -> None:
@@ -224,12 +227,6 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
         super().__init__(produce, submit, put)
 
     async def __anext__(self) -> str:
-        """Return the next piece as soon as there is one.
-
-        Raises:
-            AnswerError: If the model fails; it is as before.
-            InvalidInputError: In another event loop than the stream was made in.
-        """
         if self._end is None and asyncio.get_running_loop() is not self._loop:
             raise InvalidInputError(
                 "a stream must be read in the event loop that it was made in, and this is another "
@@ -252,8 +249,7 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
 
     async def aclose(self) -> None:
         """Stop computing; return when nothing is computed any more."""
-        self._cancel()
-        if not self._job.cancelled():
+        if not self._cancel():
             await asyncio.wait([asyncio.wrap_future(self._job)])
 
     async def __aenter__(self) -> AsyncAnswerStream:

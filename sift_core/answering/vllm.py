@@ -33,18 +33,16 @@ except ImportError as error:
 
 from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME, Adapter
 from sift_core.answering.model.generation import Generation
-from sift_core.answering.model.generation_options import check_stop
-from sift_core.answering.model.hooks import active
+from sift_core.answering.model.generation_options import GumbelNoise, check_stop
 from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.model.layers import active
 from sift_core.answering.model.prefix_cache import Prefix
 from sift_core.answering.model.prompt_tokens import Prompt
-from sift_core.answering.model.sampling import GumbelNoise
 from sift_core.answering.model.weights_fingerprint import digest_of
 
 logger = logging.getLogger(__name__)
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p")
-_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # values that `--max-lora-rank` takes
 _LONGEST_MESSAGE = 500  # characters of a server's message; a guess
 # JSON of another shape, or nested too deeply
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -159,9 +157,6 @@ class VllmServer:
         folder: Folder for adapters, which the server's user can read. It is made if it is missing.
             /dev/shm saves writing to a disk.
         folder_there: Absolute path of the folder in the server's container. Default: the same.
-        announces: Ask the server to load each adapter. Pass False if vLLM's filesystem resolver
-            loads from `folder` (VLLM_LORA_RESOLVER_CACHE_DIR). Default: True.
-        max_lora_rank: Value given to `vllm serve --max-lora-rank`. Default: 16, as in vLLM.
         n_kept: Number of unused adapters that stay loaded, the last used ones, >= 0. They save
             loading at the next question of a conversation. `vllm serve --max-cpu-loras` needs room
             for them and for those in use. Default: 0.
@@ -179,8 +174,6 @@ class VllmServer:
         base_model: str,
         folder: str | Path,
         folder_there: str | None = None,
-        announces: bool = True,
-        max_lora_rank: int = 16,
         n_kept: int = 0,
         api_key: str | None = None,
         timeout_s: float = 60.0,  # guess: loading waits for the step that is being generated
@@ -191,18 +184,21 @@ class VllmServer:
         if folder_there is not None and not folder_there.startswith("/"):
             # vLLM takes any other path that it does not find for a name on the hub.
             raise InvalidInputError(f"`folder_there` must begin with /, got {folder_there!r}")
-        if api_key is not None and not _fits_header(api_key):
-            raise InvalidInputError(
-                "`api_key` must be printable ASCII without spaces around it: a header"
-            )
-        self.base_model, self._announces = base_model, announces
+        headers = {}
+        if api_key is not None:
+            if not (
+                api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key != ""
+            ):
+                raise InvalidInputError(
+                    "`api_key` must be printable ASCII without spaces around it: a header"
+                )
+            headers = {"authorization": f"Bearer {api_key}"}
+        self.base_model = base_model
         self._folder = Path(os.path.abspath(folder))
         self._folder_there = (folder_there or str(self._folder)).rstrip("/")
-        self._max_rank = as_count("max_lora_rank", max_lora_rank, minimum=1)
         self._n_kept = as_count("n_kept", n_kept, minimum=0)
         self._url, self._api_key = _check_url(url), api_key
         self._timeout_s = as_number("timeout_s", timeout_s, above=0)
-        headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
         self._client = httpx.Client(
             base_url=f"{self._url}/v1", headers=headers, timeout=self._timeout_s
         )
@@ -216,14 +212,15 @@ class VllmServer:
         Raises:
             AdapterServerError: If the server is gone, late, no vLLM, or serves another model.
         """
-        with self._translate_errors("list its models"):
+        purpose = "list its models"
+        with self._translate_errors(purpose):
             answer = self._client.get("models").raise_for_status()
-            try:
-                cards = answer.json()["data"]
-                names = {str(card["id"]) for card in cards}
-                roots = {str(card["root"]) for card in cards if card.get("root")}
-            except _MALFORMED as error:
-                raise self._refusal("list its models", answer) from error
+        try:
+            cards = answer.json()["data"]
+            names = {str(card["id"]) for card in cards}
+            roots = {str(card["root"]) for card in cards if card.get("root")}
+        except _MALFORMED as error:
+            raise self._refusal(purpose, answer) from error
         if self.base_model not in names | roots:
             raise AdapterServerError(
                 f"{self._url} serves {self._clean(', '.join(sorted(names))) or 'no model'}, and "
@@ -248,11 +245,15 @@ class VllmServer:
         ):
             if not answer.is_success:
                 answer.read()  # `_translate_errors` quotes it
-            for line in _iter_lines(answer.raise_for_status()):
-                if line == "data: [DONE]":
-                    return
-                if line.startswith("data:"):
-                    yield self._read_piece(line.removeprefix("data:"))
+            rest = ""
+            # `Response.iter_lines` also ends one at U+2028, which vLLM's JSON holds as it is.
+            for text in answer.raise_for_status().iter_text():
+                *lines, rest = (rest + text).split("\n")
+                for line in lines:
+                    if line.rstrip() == "data: [DONE]":
+                        return
+                    if line.startswith("data:"):
+                        yield self._read_piece(line.removeprefix("data:"))
         raise AdapterServerError(f"vLLM at {self._url} broke off a text; its log says more")
 
     def name(self, adapter: Adapter) -> str:
@@ -293,23 +294,19 @@ class VllmServer:
         one request. The call of the first user also writes 4 bytes per weight and sends another.
 
         Raises:
-            InvalidInputError: If it is no adapter, or its rank is above the server's.
+            InvalidInputError: If it is no adapter.
             AdapterServerError: If the folder cannot be written, or the server is gone, late, or
                 refuses. The message says what to do. Nothing counts as loaded then.
         """
-        if not isinstance(adapter, Adapter):  # nothing was learned, or a copy of the whole model
+        if not isinstance(adapter, Adapter):  # nothing was learned
             raise InvalidInputError(
                 f"vLLM takes a LoRA, got {type(adapter).__name__}; learn with mode 'fine_tune' "
-                f"or 'both', and not with scope 'full'"
-            )
-        if adapter.rank > self._max_rank:
-            raise InvalidInputError(
-                f"the adapter's rank is {adapter.rank}, the server's `max_lora_rank` "
-                f"{self._max_rank}; {_advise_on_rank(adapter.rank)}"
+                f"or 'both'"
             )
         name = self.name(adapter)
         with self._lock:
-            self._ensure_loaded(name, adapter)
+            if name not in self.check():  # else it stays, also if somebody else loaded it
+                self._load(name, adapter)
             self._n_users[name] = self._n_users.get(name, 0) + 1
             for leftover in sorted(self._owned - self._n_users.keys()):  # unloading failed before
                 with _log_errors():
@@ -353,9 +350,7 @@ class VllmServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ensure_loaded(self, name: str, adapter: Adapter) -> None:
-        if name in self.check():
-            return  # also if somebody else has loaded it: the content is the same
+    def _load(self, name: str, adapter: Adapter) -> None:
         try:
             self._write_folder(name, adapter)
         except OSError as error:
@@ -365,8 +360,6 @@ class VllmServer:
             ) from error
         was_owned = name in self._owned
         self._owned.add(name)
-        if not self._announces:
-            return
         path = f"{self._folder_there}/{name}"
         body = {"lora_name": name, "lora_path": path, "load_inplace": False}
         try:
@@ -479,23 +472,6 @@ def _check_url(url: str) -> str:
     return str(parsed).rstrip("/")
 
 
-def _fits_header(key: str) -> bool:
-    return key.isascii() and key.isprintable() and key.strip() == key != ""
-
-
-def _iter_lines(answer: httpx.Response) -> Iterator[str]:
-    r"""Yield the lines of a stream of events, which end with \n or \r\n alone.
-
-    `Response.iter_lines` also ends one at U+2028 and others, which vLLM's JSON holds as they are.
-    """
-    rest = b""
-    for content in answer.iter_bytes():
-        *lines, rest = (rest + content).split(b"\n")
-        for line in lines:
-            yield line.decode(errors="replace").removesuffix("\r")
-    yield rest.decode(errors="replace")
-
-
 def _message_of(answer: httpx.Response) -> str | None:
     """Return vLLM's message of an error, in its older or newer form; None if it is not vLLM's."""
     try:
@@ -512,7 +488,8 @@ def _advise(status: int, message: str | None, rank: int) -> str:
     if status == 403 or (message is None and status in (404, 405)):
         return f"adapters cannot be changed there: {_ENABLE}, or correct the address"
     by_message = {
-        "max_lora_rank": _advise_on_rank(rank),
+        "max_lora_rank": f"start `vllm serve` with --max-lora-rank {rank} or more, or learn with a "
+        "lower rank: `FineTuningSettings(lora=LoraConfig(r=…))`",
         "LoRA is not enabled": _ENABLE,
         "target modules": "learn on layers that it adapts: `LoraConfig(target_modules=…)`",
         "does not exist": "pass `base_model` as given to `vllm serve`, or let nobody else unload "
@@ -524,18 +501,6 @@ def _advise(status: int, message: str | None, rank: int) -> str:
     if status == 404:
         return "pass its own path of the folder as `folder_there`, and let its user read it"
     return "its log says more"
-
-
-def _advise_on_rank(rank: int) -> str:
-    """Return what to do where a rank is above the server's."""
-    lower = "learn with a lower rank: `FineTuningSettings(lora=LoraConfig(r=…))`"
-    if rank > _RANKS[-1]:
-        return f"vLLM takes at most {_RANKS[-1]}: {lower}"
-    larger = next(one for one in _RANKS if one >= rank)
-    return (
-        f"start `vllm serve` with --max-lora-rank {larger} or more and pass that as "
-        f"`max_lora_rank`, or {lower}"
-    )
 
 
 def _sampling_fields(options: Mapping[str, Any]) -> dict[str, Any]:

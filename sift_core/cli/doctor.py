@@ -103,7 +103,7 @@ def _computing() -> dict[str, str]:
     source = "the CPUs it may use" if variable is None else f"set by {variable}"
     found = {"threads": f"{n_threads()} ({source})"}
     try:
-        from sift_core.answering.model.number_type import cpu_number_type
+        from sift_core.answering.model.loading import cpu_number_type
 
         chosen = cpu_number_type()
         found["model on the CPU"] = f"{chosen.name}, because {chosen.reason}"

@@ -18,7 +18,7 @@ from sift_core.hub import model_place, quieten_transformers
 
 if TYPE_CHECKING:
     from sift_core.answering import LanguageModel
-    from sift_core.answering.model.number_type import NumberType
+    from sift_core.answering.model.loading import NumberType
     from sift_core.embedders.loading import LoadedEmbedder
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[\w.-]+)?", re.ASCII)

@@ -106,7 +106,6 @@ class AppOptions:
             self.vllm,
             base_model=self.vllm_model or model,
             folder=self.vllm_folder,
-            max_lora_rank=self.vllm_max_rank,
             n_kept=ServiceSettings.n_sessions,
             api_key=key_of(VLLM_KEY_VARIABLE),
         )
@@ -280,7 +279,7 @@ def engine_of_server(engine: AnswerEngine, server: VllmServer, max_rank: int) ->
     from peft import LoraConfig
 
     from sift_core.answering import VllmGenerator
-    from sift_core.answering.learning.settings import DEFAULT_ALPHA
+    from sift_core.answering.settings import DEFAULT_ALPHA
 
     learning = engine.learning
     rank = min(learning.settings.rank, max_rank)

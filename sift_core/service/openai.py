@@ -188,7 +188,7 @@ def _session_key(sift: Sift, request: AnswerRequest) -> Hashable | None:
 
 def _sampling(body: ChatRequest | CompletionRequest) -> dict[str, Any]:
     """Return settings that sample; every answer draws from a generator of its own."""
-    from sift_core.answering.model.sampling import MAX_SEED, seeded
+    from sift_core.answering.model.generation_options import MAX_SEED, seeded
 
     seed = secrets.randbits(63) if body.seed is None else body.seed & MAX_SEED
     temperature = 1.0 if body.temperature is None else body.temperature

@@ -9,6 +9,7 @@ pytest.importorskip("torch", reason="needs the extra fine-tune")
 
 from sift_core.answering import LanguageModel
 from tests.answering.shapes import ALL_SHAPES, SHAPES, byte_tokenizer, params
+from tests.answering.vllm_double import Vllm, serving
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +35,15 @@ def make_random_lm(byte_tokenizer):
 @pytest.fixture(params=params(SHAPES))
 def random_lm(request, make_random_lm):
     return make_random_lm(request.param)
+
+
+@pytest.fixture
+def vllm():
+    with serving(Vllm()) as double:
+        yield double
+
+
+@pytest.fixture(scope="session")
+def llama(byte_tokenizer):
+    """One model for all tests of a file, which leave it as it is."""
+    return LanguageModel(ALL_SHAPES["llama, tied head"](), byte_tokenizer)

@@ -13,8 +13,8 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers.pytorch_utils import Conv1D
 
-from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.settings import FineTuningSettings
 
 TEXTS = ["the cat sat on the mat", "the dog sat on the log", "a cow ate the hay"]
 

@@ -12,10 +12,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from sift_core import InvalidInputError
-from sift_core.answering import FineTuningSettings
-from sift_core.answering.learning import adapter_cache
-from sift_core.answering.learning.adapter_cache import ABANDONED_S, AdapterCache, adapter_key
-from sift_core.answering.learning.fine_tuning import fine_tune
+from sift_core.answering import FineTuningSettings, adapter_cache
+from sift_core.answering.adapter_cache import ABANDONED_S, AdapterCache, adapter_key
+from sift_core.answering.fine_tuning import fine_tune
 from sift_core.answering.model.adapters import (
     AdaptedLayer,
     Adapter,
@@ -84,8 +83,6 @@ def test_equal_inputs_have_one_key_and_all_others_another(make_random_lm):
         {"settings": replace(SETTINGS, learning_rate=2e-2)},
         {"settings": replace(SETTINGS, seed=1)},
         {"settings": replace(SETTINGS, schedule="linear")},
-        {"settings": replace(SETTINGS, chunk_format="chat")},
-        {"settings": replace(SETTINGS, chunk_format="chat", chat_request="Speak.")},
     ]
     keys = [key_of(lm, **change) for change in changes]
     assert len(set(keys)) == len(changes)
@@ -95,11 +92,7 @@ def test_equal_inputs_have_one_key_and_all_others_another(make_random_lm):
 
 def test_settings_without_effect_do_not_change_the_key(make_random_lm):
     lm = make_random_lm()
-    for same in (
-        replace(SETTINGS, max_seconds=3.0),
-        replace(SETTINGS, chat_request="Of no use without a chat."),
-    ):
-        assert key_of(lm, settings=same) == key_of(lm)
+    assert key_of(lm, settings=replace(SETTINGS, max_seconds=3.0)) == key_of(lm)
     default, same = FineTuningSettings(), FineTuningSettings(learning_rate=5e-4)
     assert key_of(lm, settings=default) == key_of(lm, settings=same)
 

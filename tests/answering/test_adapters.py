@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
-from sift_core.answering.learning.fine_tuning import fine_tune
-from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.fine_tuning import fine_tune
 from sift_core.answering.model.adapters import (
     CONFIG_NAME,
     WEIGHTS_NAME,
     Adapter,
 )
 from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.settings import FineTuningSettings
 from sift_core.errors import InvalidInputError
 from tests.answering.plain_peft import (
     TEXTS,
@@ -74,25 +73,6 @@ def test_an_adapter_of_pefts_computes_the_same_here(shape, targets, tmp_path):
         ours = logits_of(lm.model, range(1, 20))
     assert torch.allclose(ours, expected, rtol=0, atol=1e-5)
     assert not torch.allclose(ours, logits_of(lm.model, range(1, 20)), rtol=0, atol=1e-2)
-
-
-def test_the_configuration_is_one_that_vllm_takes(folder, lm):
-    # vLLM's lora/peft_helper.py wants r, lora_alpha and target_modules, and refuses a rank above
-    # its --max-lora-rank, any bias but "none", modules_to_save and DoRA. Its LoRAModel refuses
-    # tensors whose module, by the last part of its name, is no linear layer of the model.
-    config = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
-    assert (config["r"], config["lora_alpha"], config["bias"]) == (4, 16, "none")
-    assert isinstance(config["lora_alpha"], int)
-    assert not any(config.get(name) for name in ("modules_to_save", "use_dora", "use_rslora"))
-    names = re.compile(r"base_model\.model\.(.+)\.lora_[AB]\.weight")
-    found = {names.fullmatch(name).group(1) for name in load_file(folder / WEIGHTS_NAME)}
-    assert found == set(config["target_modules"])
-    assert {name.rpartition(".")[2] for name in found} == {
-        *("q_proj", "k_proj", "v_proj", "o_proj"),
-        *("gate_proj", "up_proj", "down_proj"),
-    }
-    modules = dict(lm.model.named_modules())
-    assert all(isinstance(modules[name], torch.nn.Linear) for name in found)
 
 
 CONFIG_CHANGES = {
@@ -207,7 +187,6 @@ def test_a_quantised_base_learns_and_its_adapter_loads_in_peft(kind, tmp_path):
     with lm.adapted(tuned.adapter):
         assert lm.bits_per_byte(TEXTS[0]) < base - 0.05
     assert lm.bits_per_byte(TEXTS[0]) == base
-
     tuned.adapter.save(tmp_path / "adapter")
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     text_ids = lm.token_ids(TEXTS[0])

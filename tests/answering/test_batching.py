@@ -42,7 +42,6 @@ def test_a_batch_writes_what_each_prompt_gets_alone_however_early_a_row_ends(ran
     rows = [_written(lm, ids, 12) for ids in PROMPTS]
     end = rows[0][3]  # wherever else it occurs
     expected = [row[: row.index(end) + 1] if end in row else row for row in rows]
-
     together = _batch(
         lm,
         PROMPTS,
@@ -50,7 +49,6 @@ def test_a_batch_writes_what_each_prompt_gets_alone_however_early_a_row_ends(ran
         pad_id=end if pad_id == "eos" else pad_id,
         eos_token_id=end,
     )
-
     texts = [lm.tokenizer.decode(row, skip_special_tokens=True) for row in expected]
     assert [generation.text for generation in together] == texts
     assert [generation.n_new_tokens for generation in together] == list(map(len, expected))
@@ -64,9 +62,7 @@ def test_each_row_ends_at_its_own_stop_string(random_lm):
     lm = sharpened(random_lm)
     texts = [lm.tokenizer.decode(_written(lm, ids, 12)) for ids in PROMPTS]
     options = {"max_new_tokens": 12, "stop": [texts[0][5:7], texts[1][2]], "eos_token_id": None}
-
     together = _batch(lm, PROMPTS, **options)
-
     assert together == _alone(lm, **options)
     assert together[0].finish_reason == "stop"
     assert together[0].n_new_tokens < 12
@@ -114,7 +110,6 @@ def test_others_have_the_lock_between_tokens(make_random_lm):
     with lock.held():
         _batch(lm, PROMPTS, max_new_tokens=6, eos_token_id=None, lock=lock)
         other.join()
-
     assert seen == [1]
 
 

@@ -9,7 +9,7 @@ from sift_core import InvalidInputError, MissingDependencyError
 from sift_core.answering import LanguageModel
 from sift_core.answering.model import bundled
 from sift_core.answering.model.bundled import INSTALL, SMOLLM2, packaged_place
-from sift_core.answering.model.number_type import cpu_number_type
+from sift_core.answering.model.loading import cpu_number_type
 from tests.answering.shapes import needs_smollm2
 
 

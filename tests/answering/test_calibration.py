@@ -1,7 +1,6 @@
 """Which way is best for a collection: what is measured, what follows of it, what is kept."""
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,11 +27,9 @@ from sift_core.answering.calibration import (
     MeasuredExample,
     Measurer,
     held_back_examples,
-    strategies_of,
 )
 from sift_core.files import seal, unseal
 from tests.answering.plain_peft import assert_same_state, state_of
-from tests.answering.test_policy import features
 from tests.engines import engine_of
 
 BASE, CONTEXT, LEARN = (Strategy(AnswerMode(mode)) for mode in ("base", "context", "fine_tune"))
@@ -90,7 +87,7 @@ def calibration(bits, model=None):
             MeasuredExample(
                 bits_per_byte=tuple(row),
                 seconds=(0.1,) * len(row),
-                features=features(question_tokens=n),
+                question_tokens=n,
             )
             for n, row in enumerate(bits, 10)
         ),
@@ -107,8 +104,8 @@ def test_every_strategy_is_measured_as_the_engine_answers(make_engine):
     text, others = PASSAGES[8], [*PASSAGES[:8], *PASSAGES[9:]]
     middle = text.find(" ", len(text) // 2)
     question, answer = text[:middle], text[middle:]
-    example = Example(question=question, answer=answer, is_text=True, held_back="8")
-    strategies = strategies_of(engine.learning, with_merged=False)
+    example = Example(question=question, answer=answer, held_back="8")
+    strategies = engine.learning.strategies(with_merged=False)
     names = ["base", "context", "fine_tune, 2 steps", "both, 2 steps"]
     assert list(map(str, strategies)) == names
     found = measured(engine, example, strategies)
@@ -120,8 +117,7 @@ def test_every_strategy_is_measured_as_the_engine_answers(make_engine):
         assert session.bits_per_byte(answer, opening=question) == pytest.approx(bits, rel=1e-4)
     assert len(set(found.bits_per_byte)) == 4
     assert min(found.seconds) > 0
-    assert found.features.question_tokens > 0
-    assert found.features.n_steps == 2
+    assert found.question_tokens == engine.language_model.n_tokens(question) + 1
 
 
 def test_an_answer_is_scored_behind_the_prompt_of_its_question(make_engine):
@@ -133,7 +129,7 @@ def test_an_answer_is_scored_behind_the_prompt_of_its_question(make_engine):
         choice = engine.choose(question, mode=strategy.mode)
         model, answerer = engine.language_model, engine.prepare(choice).answerer
         prompt = answerer.prompt_for(choice.query, choice.chunks(choice.read))
-        nats = model.bits_per_byte_behind(model.prompt_ids(prompt), answer)
+        nats = model.bits_per_byte(answer, lead=model.prompt_ids(prompt))
         assert bits == pytest.approx(nats)
 
 
@@ -143,7 +139,7 @@ def test_no_candidate_tells_the_answer(make_engine, monkeypatch):
     middle = text.find(" ", len(text) // 2)
     part = f"Another beginning. {text[middle : middle + 150]}"
     engine = make_engine([text, text, part, *PASSAGES[10:20]])
-    example = Example(question=text[:middle], answer=text[middle:], is_text=True, held_back="0")
+    example = Example(question=text[:middle], answer=text[middle:], held_back="0")
     seen = []
 
     def watch(pool, *arguments, **options):
@@ -191,7 +187,7 @@ def test_a_collection_is_calibrated_and_the_model_left_as_it_was(make_engine, tm
 
 
 def test_efforts_up_to_the_given_one_are_measured():
-    found = strategies_of(LearningOptions(effort="balanced"), with_merged=True)
+    found = LearningOptions(effort="balanced").strategies(with_merged=True)
     learning = [f"{mode}, {n} steps" for n in (5, 12) for mode in ("fine_tune", "both")]
     assert list(map(str, found)) == ["base", "context", *learning]
 
@@ -347,8 +343,3 @@ def test_one_that_is_not_there_or_of_another_model_is_refused(make_random_lm, sm
         Calibration.load(tmp_path / "it", small_lm)
     with pytest.raises(InvalidInputError, match="could not be written"):
         calibration(BITS, model=small_lm).save(tmp_path / "no" / "folder")
-
-
-def test_an_example_goes_through_json():
-    (one,) = calibration(BITS[:1]).examples
-    assert MeasuredExample.from_dict(json.loads(json.dumps(asdict(one)))) == one

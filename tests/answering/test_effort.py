@@ -5,7 +5,7 @@ import torch
 
 from sift_core import InvalidInputError
 from sift_core.answering import Decision, FineTuningSettings, fine_tune
-from sift_core.answering.learning.effort import EFFORTS, effort_for
+from sift_core.answering.settings import EFFORTS, effort_for
 from sift_core.types import AnswerMode
 from tests.answering.plain_peft import TEXTS, losses_of_peft
 from tests.engines import engine_of

@@ -7,7 +7,6 @@ import pytest
 
 from sift_core import (
     ChoiceOptions,
-    ContextSelector,
     InvalidInputError,
     NearestNeighborSelector,
     StopReason,
@@ -57,30 +56,10 @@ def test_a_request_goes_before_the_engine(make_engine, small_lm):
     assert n_tokens(small_lm, one) <= 60
 
 
-def test_no_more_than_so_many_chunks_of_a_document_are_read(make_engine):
-    answer = make_engine(max_per_document=1).answer(QUESTION, mode="context")
-    files = [row["source"] for row in answer.chunks.metadata]
-    assert sorted(files) == ["copy.md", "read.md", "sort.md"]
-
-
-def test_chunks_of_no_known_document_are_documents_of_their_own(make_engine):
-    choice = make_engine(metadata=(), max_per_document=1).choose(QUESTION, mode="context")
-    assert len(choice.read) == 10
-
-
 def test_what_is_learned_from_is_not_limited(make_engine):
     engine = make_engine(n_steps=5, max_tokens=1, max_per_document=1)
     choice = engine.choose(QUESTION, mode="both")
     assert (len(choice.read), len(choice.learned)) == (0, 5)
-
-
-@pytest.mark.parametrize("wrong", [0, -1, 1.5, "8"])
-@pytest.mark.parametrize("name", ["max_tokens", "max_per_document"])
-def test_what_is_no_count_is_refused(make_engine, name, wrong):
-    with pytest.raises(InvalidInputError, match=name):
-        make_engine(**{name: wrong})
-    with pytest.raises(InvalidInputError, match=name):
-        make_engine().choose(QUESTION, **{name: wrong})
 
 
 def test_a_selector_that_keeps_no_limits_is_refused(make_engine):
@@ -89,65 +68,6 @@ def test_a_selector_that_keeps_no_limits_is_refused(make_engine):
     engine = make_engine(selector=NearestNeighborSelector())
     with pytest.raises(InvalidInputError, match="NearestNeighborSelector"):
         engine.choose(QUESTION, max_per_document=1)
-
-
-def test_limits_beyond_all_there_is_are_none(make_engine):
-    free = make_engine().choose(QUESTION, mode="context").read
-    limited = make_engine().choose(
-        QUESTION, mode="context", max_tokens=10**400, max_per_document=10**400
-    )
-    assert sorted(limited.read.positions) == sorted(free.positions)
-
-
-DATED = [{"source": f"{n}.md", "day": f"2024-0{1 + n % 4}-01"} for n in range(12)]
-COPIES = ["read the rows of the table"] * 11 + ["sort the rows of another table"]
-
-
-@pytest.fixture
-def make_dated(small_lm):
-    def make(**options):
-        options = ChoiceOptions(n_select=2, **options)
-        return engine_of(small_lm, COPIES, metadata=DATED, options=options)
-
-    return make
-
-
-def days_read(choice):
-    return [row["day"] for row in choice.chunks(choice.read).metadata]
-
-
-def test_of_copies_the_newest_is_read(make_dated):
-    first = make_dated().choose(QUESTION, mode="context")
-    newest = make_dated(newest="day").choose(QUESTION, mode="context")
-    asked = asyncio.run(make_dated().achoose(QUESTION, mode="context", newest="day"))
-    assert days_read(first)[0] == "2024-01-01"
-    assert days_read(newest)[0] == days_read(asked)[0] == "2024-04-01"
-
-
-def test_a_half_life_without_a_date_is_refused(make_dated):
-    with pytest.raises(InvalidInputError, match="`half_life_days` needs `newest`"):
-        make_dated(half_life_days=3)
-    with pytest.raises(InvalidInputError, match="`half_life_days` needs `newest`"):
-        make_dated().choose(QUESTION, half_life_days=3)
-    dated = make_dated(newest="day")
-    assert len(dated.choose(QUESTION, mode="context", half_life_days=3).read) == 2
-
-
-def test_a_selector_that_knows_no_dates_is_refused(make_dated):
-    with pytest.raises(InvalidInputError, match="the newest version, or recency"):
-        make_dated(selector=NearestNeighborSelector(), newest="day")
-
-
-def test_a_text_that_stands_in_another_read_one_is_not_read(small_lm):
-    part = "read the rows of a table with the reader"
-    texts = [part, f"{part} and close it when all that you want of it has been seen by you"]
-    texts += ["copy a file", "sort by name", "ask for less"]
-    engine = engine_of(small_lm, texts, options=ChoiceOptions(n_select=4))
-    choice = engine.choose(QUESTION, mode="context")
-    rows = choice.pool.embeddings
-    plain = ContextSelector().select(engine.embedder.embed_query(QUESTION), rows, 4).positions
-    assert set(texts[:2]) <= set(choice.pool.take(plain).texts)
-    assert set(choice.chunks(choice.read).texts) == set(texts[1:])
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import torch
 
 from sift_core import AnswerError, InvalidInputError
 from sift_core.answering import Adapter, FineTuningSettings, LanguageModel, fine_tuned
-from sift_core.answering.learning.fine_tuning import fine_tune
-from sift_core.answering.learning.learner import LoraLearner
+from sift_core.answering.fine_tuning import fine_tune
+from sift_core.answering.model.training import LoraLearner
 from tests.answering.plain_peft import TEXTS, assert_same_state, lora, state_of
 from tests.answering.shapes import byte_tokenizer
 
@@ -75,20 +75,6 @@ def test_generation_uses_what_was_learned(make_random_lm):
     with fine_tuned(lm, ["a" * 24] * 12, replace(FAST, learning_rate=3e-2)):
         assert lm.generate("aaaa", max_new_tokens=4).text == "aaaa"
     assert lm.generate("aaaa", max_new_tokens=4).text == before != "aaaa"
-
-
-def test_chunks_as_turns_of_a_chat_are_learned_too(make_random_lm):
-    lm = LanguageModel(make_random_lm().model, byte_tokenizer())
-    lm.tokenizer.chat_template = (
-        "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}<s>{% endfor %}"
-        "{% if add_generation_prompt %}[assistant]{% endif %}"
-    )
-    as_chat = fine_tune(
-        lm, [TEXTS[0]] * 4, replace(FAST, chunk_format="chat", chat_request="Go on.")
-    )
-    assert as_chat.losses[-1] < as_chat.losses[0] - 0.02
-    as_text = fine_tune(lm, [TEXTS[0]] * 4, FAST)
-    assert as_chat.losses[0] != pytest.approx(as_text.losses[0], rel=1e-4)
 
 
 @pytest.mark.parametrize(("n_times", "n_refused"), [(4, 2), (0, 0)])
@@ -184,15 +170,6 @@ def test_layers_have_their_forward_back_after_memory_ran_out_in_one(
     assert first.forward is fail
     assert last.forward == own
     assert ("forward" in vars(last)) == is_forward_own
-
-
-def test_running_out_of_memory_with_checkpointing_is_an_error(make_random_lm, monkeypatch):
-    lm = make_random_lm()
-    before = state_of(lm)
-    Failing(monkeypatch, torch.OutOfMemoryError("out of memory"), calls=set(range(99)))
-    with pytest.raises(AnswerError, match="pass shorter chunks"), fine_tuned(lm, TEXTS):
-        pytest.fail("must not be reached")
-    assert_same_state(lm, before)
 
 
 def test_global_random_state_is_left_alone(make_random_lm):
@@ -297,7 +274,6 @@ def test_learning_starts_from_no_adapter_of_other_layers(make_random_lm):
         {"learning_rate": 0.0},
         {"learning_rate": math.nan},
         {"max_seconds": 0},
-        {"chunk_format": "html"},
         {"schedule": "cosine"},
     ],
 )

@@ -9,9 +9,9 @@ import pytest
 import torch
 from peft import LoraConfig
 
-from sift_core.answering.learning.fine_tuning import fine_tune
-from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.fine_tuning import fine_tune
 from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.settings import FineTuningSettings
 from tests.answering.plain_peft import (
     TEXTS,
     head_name,

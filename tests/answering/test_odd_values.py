@@ -98,6 +98,10 @@ def test_an_odd_argument_of_a_session_is_an_error_of_ours_or_works(engine, name)
         return session.answer(**{"question": QUESTION, "max_new_tokens": 1, name: odd})
 
     assert _errors_but_ours(answered) == []
+
+
+def test_an_odd_text_of_a_session_is_an_error_of_ours_or_works(engine):
+    session = engine.session(QUESTION, mode="context")
     assert _errors_but_ours(session.answers) == []
     assert _errors_but_ours(session.bits_per_byte) == []
     assert _errors_but_ours(lambda odd: session.bits_per_byte("text", opening=odd)) == []

@@ -10,9 +10,9 @@ import pytest
 import torch
 from peft import IA3Config, LoraConfig, PromptTuningConfig, get_peft_model
 
-from sift_core.answering.learning.fine_tuning import fine_tune
-from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.fine_tuning import fine_tune
 from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.settings import FineTuningSettings
 from sift_core.errors import InvalidInputError
 from tests.answering.plain_peft import (
     TEXTS,
@@ -112,9 +112,7 @@ def test_a_peft_model_is_a_base_of_its_own_and_stays_as_it_is(shape):
     before = {name: value.clone() for name, value in peft_model.state_dict().items()}
     expected = logits_of(peft_model, range(1, 20))
     learns = [parameter.requires_grad for parameter in peft_model.parameters()]
-
     lm = LanguageModel(peft_model, byte_tokenizer())
-
     assert torch.allclose(logits_of(lm.model, range(1, 20)), expected, rtol=0, atol=1e-5)
     plain = logits_of(SHAPES[shape](), range(1, 20))
     assert not torch.allclose(expected, plain, rtol=0, atol=1e-2)

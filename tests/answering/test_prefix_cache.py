@@ -11,9 +11,9 @@ from transformers import (
     MistralForCausalLM,
 )
 
-from sift_core.answering.learning.fine_tuning import fine_tune
-from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.fine_tuning import fine_tune
 from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.settings import FineTuningSettings
 from tests.answering.plain_peft import TEXTS, lora
 from tests.answering.shapes import sharpened
 
@@ -55,7 +55,6 @@ def test_follow_ups_write_what_they_write_without_the_prefix_and_read_less(rando
     alone = [_written(lm, question) for question in questions]
     prefix = lm.read(_ids(lm))
     reads = _ReadCounter(lm)
-
     assert [_written(lm, question, prefix) for question in questions] == alone
     assert len({generation.text for generation in alone}) > 1
     assert reads.sizes[::8] == [3, 7, 1]  # one token at least is left to read

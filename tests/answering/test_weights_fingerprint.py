@@ -6,9 +6,9 @@ from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from sift_core import AnswerError, InvalidInputError
-from sift_core.answering.learning.fine_tuning import fine_tune
-from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.fine_tuning import fine_tune
 from sift_core.answering.model.weights_fingerprint import BaseWeights
+from sift_core.answering.settings import FineTuningSettings
 from tests.answering.plain_peft import lora, pefts_own_warnings
 
 NAME = "model.layers.1.mlp.up_proj.weight"

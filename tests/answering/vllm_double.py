@@ -1,7 +1,7 @@
 """A stand-in for vLLM: its routes about adapters, and its rules for the folder of one.
 
-Written by vLLM's sources: entrypoints/openai/models/serving.py, lora/peft_helper.py,
-lora/lora_model.py and plugins/lora_resolvers/filesystem_resolver.py.
+Written by vLLM's sources: entrypoints/openai/models/serving.py, lora/peft_helper.py
+and lora/lora_model.py.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ LINEAR = {
 }
 
 
+def entries(tmp_path):
+    """Return the names of the adapters' folders."""
+    folder = tmp_path / "adapters"
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
 class RefusedError(Exception):
     """What vLLM answers with an error."""
 
@@ -39,9 +45,8 @@ class Vllm:
     (route, body) in order; `word_s` is waited after each word of a text.
     """
 
-    def __init__(self, base=BASE, max_lora_rank=16, key=None, resolver_folder=None):
+    def __init__(self, base=BASE, max_lora_rank=16, key=None):
         self.base, self.max_lora_rank, self.key = base, max_lora_rank, key
-        self.resolver_folder = resolver_folder
         self.updates_are_allowed = True
         self.is_old = False  # errors in the form of 2025's versions
         self.loaded, self.calls, self.failures = {}, [], {}
@@ -108,7 +113,7 @@ class Vllm:
     def completed(self, body):
         name = body["model"]
         if name != self.base and name not in self.loaded:
-            self.resolve(name)
+            raise RefusedError(404, "NotFoundError", f"The model `{name}` does not exist.")
         self.read(self.loaded[name]) if name != self.base else None  # evicted: read again
         message = {"role": "assistant", "content": f"written by {name[:8]}"}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
@@ -134,16 +139,6 @@ class Vllm:
                 break
         usage = {"prompt_tokens": 0, "completion_tokens": len(words)}
         yield {"object": "text_completion", "choices": [], "usage": usage}
-
-    def resolve(self, name):
-        place = None if self.resolver_folder is None else Path(self.resolver_folder, name)
-        if place is not None and (place / "adapter_config.json").is_file():
-            config = json.loads((place / "adapter_config.json").read_text())
-            if (config["peft_type"], config["base_model_name_or_path"]) == ("LORA", self.base):
-                self.read(place)
-                self.loaded[name] = str(place)
-                return
-        raise RefusedError(404, "NotFoundError", f"The model `{name}` does not exist.")
 
     def read(self, path):
         """Refuse a folder that vLLM would refuse."""

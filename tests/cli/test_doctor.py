@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sift_core.answering.model.number_type import cpu_number_type
+from sift_core.answering.model.loading import cpu_number_type
 from sift_core.cli.stores import StoreAddress, open_for_writing
 
 

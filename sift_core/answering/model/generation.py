@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sift_core.answering.model.fair_lock import FairLock
 from sift_core.answering.model.generation_options import ListenerError
-from sift_core.answering.model.repetition import repetition_at_the_end
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import FinishReason
@@ -25,6 +25,10 @@ _ON_REPETITION = frozenset(
     {"repetition_penalty", "no_repeat_ngram_size", "logits_processor"}
     | {"min_new_tokens", "min_length"}
 )
+
+
+SAID_AGAIN = 60  # characters that make a repetition, and a whole turn at least; a guess
+_PASSAGE = re.compile(r"(?<=[.!?:]\s)|(?<=\n)")  # begins behind a sentence's end or a new line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,31 +64,27 @@ def generate_batch(
 
     One call of the model's `generate` with the prompts padded at the left, out of the
     attention's sight: memory and time are those of the longest prompt, times their number.
-    The logits of a row are those of its prompt alone up to rounding, since kernels add up
-    other shapes in another order: in float32 a greedy text differs only where two tokens
-    tie, in bfloat16 it may sooner. Sampled texts differ, since rows share a generator.
-    Models with a recurrent state must mask padded inputs themselves.
+    The logits of a row are those of its prompt alone up to rounding: in float32 a greedy text
+    differs only where two tokens tie, in bfloat16 it may sooner. Sampled texts differ, since rows
+    share a generator. Models with a recurrent state must mask padded inputs themselves.
 
     A greedy text that repeats itself without end ends behind the first turn
     (`repetition_at_the_end`), unless `options` have a penalty on repetition, a `logits_processor`
     or a least length.
 
     The caller holds the lock, is in inference mode, and checks that prompts and answers fit
-    into the window; errors of the model and of unknown options pass as they are.
+    into the window. Errors of the model and of unknown options pass as they are.
 
     Args:
         model: A causal LM of transformers.
         tokenizer: The model's.
         prompts_ids: Tokens of each prompt, at least one.
-        max_new_tokens: As for `LanguageModel.generate`, like `stop` and `options`.
+        max_new_tokens: As for `LanguageModel.generate`, like `stop`, `on_text` and `options`.
         pad_id: Fills what rows are shorter by; it is never seen, so any token will do.
         lock: Of the model: others have it between two steps, and while `on_text` runs.
         stop: Texts that end a continuation.
-        on_text: Called with each new piece of the text; for one prompt alone.
+        on_text: For one prompt alone.
         **options: Of `transformers`' `generate`; one continuation a prompt.
-
-    Returns:
-        In order of the prompts. A row that ended before others counts its own tokens only.
 
     Raises:
         InvalidInputError: If a prompt is empty, or several texts a prompt are asked for.
@@ -99,32 +99,32 @@ def generate_batch(
     if not sizes:
         return []
 
-    listen = None if on_text is None else _outside(lock, on_text)
+    def listen(piece: str) -> None:
+        with lock.released():
+            on_text(piece)  # type: ignore[misc]  # not None where this is passed on
+
     width, device = max(sizes), model.device
     settings = {"do_sample": False, "pad_token_id": pad_id, **options}
-    ends_repetition = not settings["do_sample"] and _ON_REPETITION.isdisjoint(options)
-    readers = [
-        TextReader(
-            tokenizer,
-            n_prompt_tokens=size,
-            stop=stop,
-            ends_repetition=ends_repetition,
-            on_text=listen,
-        )
-        for size in sizes
-    ]
     ends = settings.get("eos_token_id", model.generation_config.eos_token_id)
     rows = _Rows(
-        readers,
+        [
+            TextReader(
+                tokenizer,
+                n_prompt_tokens=size,
+                stop=stop,
+                ends_repetition=not settings["do_sample"] and _ON_REPETITION.isdisjoint(options),
+                on_text=None if on_text is None else listen,
+            )
+            for size in sizes
+        ],
         width=width,
         ends=frozenset(ends if isinstance(ends, Sequence) else [ends]),
         others=settings.pop("stopping_criteria", None) or (),
         lock=lock,
     )
+    padded = [[pad_id] * (width - len(ids)) + list(ids) for ids in prompts_ids]
     output = model.generate(
-        torch.tensor(
-            [[pad_id] * (width - len(ids)) + list(ids) for ids in prompts_ids], device=device
-        ),
+        torch.tensor(padded, device=device),
         attention_mask=torch.tensor([[0] * (width - n) + [1] * n for n in sizes], device=device),
         max_new_tokens=max_new_tokens,
         stopping_criteria=StoppingCriteriaList([rows]),
@@ -134,36 +134,20 @@ def generate_batch(
     return rows.finished(new_ids, max_new_tokens=max_new_tokens)
 
 
-def _outside(lock: FairLock, on_text: Callable[[str], object]) -> Callable[[str], object]:
-    """Return what calls a listener while others may have the lock."""
-
-    def listen(piece: str) -> None:
-        with lock.released():
-            on_text(piece)
-
-    return listen
-
-
 class _Rows(StoppingCriteria):
     """Ends each row where its reader, a token or a criterion of the caller's ends it.
 
-    A row that has ended is not read on: what `generate` fills it with may spell anything.
-
-    Args:
-        readers: One a row.
-        width: Tokens of each padded prompt.
-        ends: The tokens that end a text, as `generate` knows them.
-        others: Further criteria; each sees the padded rows.
-        lock: Of the model: others have it between two steps.
+    A row that has ended is not read on: what `generate` fills it with may spell anything. Others
+    have the model's lock between two steps.
     """
 
     def __init__(
         self,
         readers: Sequence[TextReader],
         *,
-        width: int,
-        ends: Collection[int | None],
-        others: Sequence[StoppingCriteria],
+        width: int,  # tokens of each padded prompt
+        ends: Collection[int | None],  # tokens that end a text, as `generate` knows them
+        others: Sequence[StoppingCriteria],  # each sees the padded rows
         lock: FairLock,
     ) -> None:
         self._readers, self._width, self._ends = readers, width, ends
@@ -195,18 +179,14 @@ class _Rows(StoppingCriteria):
         self, new_ids: Sequence[Sequence[int]], *, max_new_tokens: int
     ) -> list[Generation]:
         """Return what each row wrote; what follows its end is padding."""
-        return [
-            reader.finished(
-                ids[: self._length(row, ids)], max_new_tokens=max_new_tokens, ends=self._ends
+        generations = []
+        for reader, ids, length in zip(self._readers, new_ids, self._lengths, strict=True):
+            if length is None:  # a row that ran to the end, or a beam
+                length = next((i + 1 for i, one in enumerate(ids) if one in self._ends), None)
+            generations.append(
+                reader.finished(ids[:length], max_new_tokens=max_new_tokens, ends=self._ends)
             )
-            for row, (reader, ids) in enumerate(zip(self._readers, new_ids, strict=True))
-        ]
-
-    def _length(self, row: int, new_ids: Sequence[int]) -> int:
-        known = self._lengths[row]
-        if known is None:  # a row that ran to the end, or a beam
-            known = next((i + 1 for i, token in enumerate(new_ids) if token in self._ends), None)
-        return len(new_ids) if known is None else known
+        return generations
 
 
 class TextReader:
@@ -246,10 +226,7 @@ class TextReader:
         return bool(self._stop) or self._ends_repetition or self._on_text is not None
 
     def read(self, new_ids: Sequence[int]) -> bool:
-        """Return whether the text has come to its end, after passing on what is certain.
-
-        Args:
-            new_ids: All tokens that the model has written so far.
+        """Return whether the text of all new tokens has ended, after passing on what is certain.
 
         Raises:
             ListenerError: If `on_text` raised.
@@ -261,12 +238,7 @@ class TextReader:
     def finished(
         self, new_ids: Sequence[int], *, max_new_tokens: int, ends: Collection[int | None]
     ) -> Generation:
-        """Return what was written, after the rest of it was passed on.
-
-        Args:
-            new_ids: Tokens that the model wrote.
-            max_new_tokens: How many it could write.
-            ends: The tokens that end a text.
+        """Return what was written in tokens, of `max_new_tokens`, after the rest was passed on.
 
         Raises:
             ListenerError: If `on_text` raised.
@@ -313,3 +285,60 @@ class TextReader:
                 self._on_text(piece)
             except Exception as error:  # whatever it is, it is the listener's own
                 raise ListenerError(error) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repetition:
+    """The end of a text that says again what stands right before it.
+
+    Args:
+        start: Where the second turn begins; the text's length where it has no beginning.
+        is_closed: Whether it is a repetition by now; if not, the text may still leave it.
+    """
+
+    start: int
+    is_closed: bool
+
+
+def repetition_at_the_end(text: str) -> Repetition | None:
+    """Return how a text repeats itself at its end, as a small model's greedy text does, or None.
+
+    Penalties on what was said before cure that at a price: those on the prompt's tokens too keep a
+    model from using what it has read, those on its own spoil code.
+
+    Sentences and lines are compared, of which the last may be unfinished. One without an end is
+    compared by its characters. Takes O(n²) in the number of passages.
+    """
+    passages = [passage for passage in _PASSAGE.split(text) if passage]
+    best = Repetition(start=len(text), is_closed=_turns(passages[-1]) if passages else False)
+    for period in range(1, len(passages)):
+        n = _n_again(passages, period)
+        size = sum(map(len, passages[len(passages) - n :]))
+        if n and len(text) - size < best.start:
+            turn = passages[len(passages) - n - period : len(passages) - n]
+            is_closed = size >= max(SAID_AGAIN, sum(map(len, turn))) and _says_something(turn)
+            best = Repetition(start=len(text) - size, is_closed=best.is_closed or is_closed)
+    return best if best.is_closed or best.start < len(text) else None
+
+
+def _n_again(passages: list[str], period: int) -> int:
+    """Return how many passages at the end are those that stand `period` before them."""
+    if not passages[-1 - period].startswith(passages[-1]):
+        return 0
+    n = 1
+    while n + period < len(passages) and passages[-1 - n] == passages[-1 - n - period]:
+        n += 1
+    return n
+
+
+def _turns(passage: str) -> bool:
+    """Return whether an unfinished passage repeats a part of itself, without end."""
+    last = passage[-SAID_AGAIN:]
+    before = passage.rfind(last, 0, len(passage) - 1)
+    is_near = before >= len(passage) - 2 * SAID_AGAIN
+    return len(last) == SAID_AGAIN and before >= 0 and is_near and _says_something([last])
+
+
+def _says_something(passages: list[str]) -> bool:
+    """Return whether there is a letter or a digit: a ruled line is no repetition."""
+    return any(character.isalnum() for passage in passages for character in passage)

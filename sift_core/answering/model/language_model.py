@@ -21,10 +21,8 @@ from sift_core.answering.model.generation_options import (
     check_stop,
     generation_errors,
 )
-from sift_core.answering.model.hooks import activate, activate_pairs, active
-from sift_core.answering.model.layers import layers_of
-from sift_core.answering.model.loading import load, merged
-from sift_core.answering.model.number_type import NumberType
+from sift_core.answering.model.layers import activate, activate_pairs, active, layers_of
+from sift_core.answering.model.loading import NumberType, load, merged
 from sift_core.answering.model.prefix_cache import Prefix, read_prefix
 from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt, prompt_ids, text_ids
 from sift_core.answering.model.training import TokenWindow, rolling_windows, window_loss
@@ -173,10 +171,9 @@ class LanguageModel:
         return self._base.fingerprint
 
     def verify_base(self) -> None:
-        """Refuse to go on with a model whose weights were written to since it was wrapped.
+        """Refuse to go on with a model whose weights were written to; see `BaseWeights.verify`.
 
-        Compares counts of writes, addresses, flags and a sample of the bits. Each `adapted`
-        block, and so each answer, ends with this.
+        Each `adapted` block, and so each answer, ends with this.
 
         Raises:
             AnswerError: If something differs; the message names it.
@@ -229,11 +226,13 @@ class LanguageModel:
         if len(lead) > self.window:
             raise InvalidInputError(
                 f"a beginning of {len(lead)} tokens leaves no room for text in a window of "
-                f"{self.window}; pass fewer or shorter chunks, or a shorter `chat_request`"
+                f"{self.window}; pass fewer or shorter chunks"
             )
         return list(rolling_windows(ids, lead, width=self.window, keep_lead=keep_lead))
 
-    def bits_per_byte(self, text: str, *, context: str = "") -> float:
+    def bits_per_byte(
+        self, text: str, *, context: str = "", lead: Sequence[int] | None = None
+    ) -> float:
         """Return the code length of `text` under the model, in bits per UTF-8 byte.
 
         Lower is better. Costs one forward pass a window.
@@ -241,30 +240,19 @@ class LanguageModel:
         Args:
             text: What to predict, not empty.
             context: What the model may read first. Its own tokens do not count. Default: nothing.
+            lead: Tokens in place of a context, from `prompt_ids` or `lead_ids`. Default: none.
 
         Raises:
-            InvalidInputError: If `text` is empty or `context` fills the window.
+            InvalidInputError: If `text` is empty, or `context` or `lead` fills the window.
             AnswerError: If the model fails.
 
         References:
             Gao et al. (2020), The Pile, section 3.1.
         """
-        return self._bits_per_byte(text, self.windows(text, context=context))
-
-    def bits_per_byte_behind(self, lead: Sequence[int], text: str) -> float:
-        """Return `bits_per_byte` of `text` behind tokens of `prompt_ids` or `lead_ids`.
-
-        Raises:
-            InvalidInputError: If `text` is empty or `lead` fills the window.
-            AnswerError: If the model fails.
-        """
-        return self._bits_per_byte(text, self.windows_behind(self.token_ids(text), lead))
-
-    def lead_ids(self, *texts: str) -> list[int]:
-        """Return the tokens of texts that stand before a continuation, one after the other."""
-        return [self._prefix_id, *(one for text in texts if text for one in self.token_ids(text))]
-
-    def _bits_per_byte(self, text: str, windows: Sequence[TokenWindow]) -> float:
+        if lead is None:
+            windows = self.windows(text, context=context)
+        else:
+            windows = self.windows_behind(self.token_ids(text), lead)
         if not windows:
             raise InvalidInputError("`text` must not be empty: it has no bits per byte")
         nats = 0.0
@@ -275,6 +263,10 @@ class LanguageModel:
         except RuntimeError as error:  # out of memory is one of them
             raise AnswerError(f"the model could not score a text: {error}") from error
         return nats / math.log(2) / len(text.encode())
+
+    def lead_ids(self, *texts: str) -> list[int]:
+        """Return the tokens of texts that stand before a continuation, one after the other."""
+        return [self._prefix_id, *(one for text in texts if text for one in self.token_ids(text))]
 
     def generate(
         self,
@@ -303,7 +295,15 @@ class LanguageModel:
                 string is empty, or an option is unknown or out of its range.
             AnswerError: If the model fails.
         """
-        return self._written([prompt], max_new_tokens, stop, options, on_text, prefix)[0]
+        (written,) = self.generate_batch(
+            [prompt],
+            max_new_tokens=max_new_tokens,
+            stop=stop,
+            on_text=on_text,
+            prefix=prefix,
+            **options,
+        )
+        return written
 
     def generate_batch(
         self,
@@ -311,24 +311,15 @@ class LanguageModel:
         *,
         max_new_tokens: int = 64,
         stop: Sequence[str] = (),
+        on_text: Callable[[str], object] | None = None,
+        prefix: Prefix | None = None,
         **options: Any,
     ) -> list[Generation]:
         """Return what `generate` returns for each prompt, computed as one batch.
 
         Memory and time are those of the longest prompt, times their number. Greedy texts are
-        the same but for ties within rounding.
+        the same but for ties within rounding. `on_text` and `prefix` are for one prompt alone.
         """
-        return self._written(prompts, max_new_tokens, stop, options)
-
-    def _written(
-        self,
-        prompts: Sequence[Prompt],
-        max_new_tokens: int,
-        stop: Sequence[str],
-        options: Mapping[str, Any],
-        on_text: Callable[[str], object] | None = None,
-        prefix: Prefix | None = None,
-    ) -> list[Generation]:
         check_stop(stop)
         self.check_generation(options)
         ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]

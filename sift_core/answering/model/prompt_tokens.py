@@ -89,64 +89,6 @@ def prompt_ids(tokenizer: Any, prompt: Prompt, prefix_id: int) -> list[int]:
     return list(encoded["input_ids"])
 
 
-def chat_chunk(tokenizer: Any, text: str, request: str) -> tuple[list[int], list[int]]:
-    """Return a text as the assistant's turn of a chat, to fine-tune an instruction model on.
-
-    Args:
-        tokenizer: The model's, with a chat template.
-        text: What the assistant says. Where the template strips contents, so is this.
-        request: What the user says before.
-
-    Returns:
-        The tokens up to where the assistant speaks, as `prompt_ids(tokenizer, request, …)` gives
-        them and what the template itself always puts before an answer; and those to learn:
-        the text and the token that ends the turn (EOS where the template writes nothing).
-
-    Raises:
-        InvalidInputError: If there is no chat template, or it refuses such a chat or leaves
-            out the assistant's words.
-    """
-    check_text("text", text)
-    if not getattr(tokenizer, "chat_template", None):
-        raise InvalidInputError(
-            "chunks can be turns of a chat only where the tokenizer has a chat template; use "
-            "`chunk_format='text'`"
-        )
-    hider = _Hider(tokenizer)
-    asked = hider.hidden(_as_conversation(request))
-    opened = _applied(tokenizer, asked, add_generation_prompt=True, tokenize=False)
-    core = text.strip()
-    mark = hider.hide(core)
-    start = text.find(core)
-
-    def halves(content: str) -> tuple[str, str]:
-        turns = [*asked, {"role": "assistant", "content": content}]
-        before, found, after = _applied(tokenizer, turns, tokenize=False).partition(mark)
-        if not found:
-            raise InvalidInputError(
-                "the model's chat template leaves out what the assistant says last; use "
-                "`chunk_format='text'`"
-            )
-        return before, after
-
-    before, after = halves(mark)
-    spaced_before, spaced_after = halves(text[:start] + mark + text[start + len(core) :])
-    body = spaced_before[len(before) :] + core + spaced_after[: len(spaced_after) - len(after)]
-
-    controls = hider.controls
-    glue = before[len(opened) :] if before.startswith(opened) else ""
-    is_written = controls.pattern.search(glue) is not None  # Qwen3's empty block of thoughts
-    lead = opened + glue if is_written else opened
-    end = controls.pattern.search(after)
-    body = ("" if is_written else glue) + body + (after[: end.start()] if end else after)
-    targets = _literal_ids(tokenizer, body, controls, inside=True)
-    if end:
-        targets.append(tokenizer.convert_tokens_to_ids(end.group()))
-    elif not after and tokenizer.eos_token_id is not None:
-        targets.append(tokenizer.eos_token_id)
-    return hider.ids(lead), targets
-
-
 def _as_conversation(prompt: Prompt) -> Sequence[Message]:
     """Return the messages of a prompt; a text is one of the user's.
 

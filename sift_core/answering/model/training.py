@@ -1,4 +1,4 @@
-"""Windows of tokens, and forward and backward passes over them.
+"""Windows of tokens, passes over them, and the LoRA in float32 that learns from the gradients.
 
 Cross-entropy is computed a few rows at a time, so that no whole matrix of logits is held: those of
 1,024 tokens and GPT-2's vocabulary take 200 MB in float32, and a plain backward pass holds several
@@ -7,14 +7,16 @@ copies of them, most of what plain fine-tuning takes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import chain
 from typing import Any
 
-from sift_core.answering.model.hooks import activate_pairs, active_pairs
-from sift_core.answering.model.layers import ModelLayers
+from sift_core.answering.model.adapters import Adapter, AdapterLayout
+from sift_core.answering.model.layers import LoraPair, ModelLayers, activate_pairs, active_pairs
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -196,3 +198,146 @@ def _checkpointed(forward: Callable[..., Any], *args: Any, **options: Any) -> An
         context_fn=lambda: (nullcontext(), again()),
         **options,
     )
+
+
+class LoraLearner:
+    """A LoRA in float32, its gradient and Adam's moments; computed with in the model's precision.
+
+    Holds five times the adapter's weights: parameters, gradient, Adam's two moments, and the
+    parameters before the last step.
+
+    Args:
+        layers: Those of the frozen model.
+        start_from: What it begins with, its layout that of the layers. It stays as it is.
+        learning_rate: Of Adam.
+    """
+
+    def __init__(self, layers: ModelLayers, start_from: Adapter, learning_rate: float) -> None:
+        self._layers, self._layout, self._learning_rate = layers, start_from.layout, learning_rate
+        model: Any = layers.model()
+        with torch.inference_mode(False), torch.no_grad():
+            self._values = torch.nn.Parameter(start_from.values.to(model.device, copy=True))
+            self._adapter = replace(start_from, values=self._values.data)
+            self._before: torch.Tensor | None = None
+            self._gradient: torch.Tensor | None = None  # its memory, kept from step to step
+            # As autograd sees them, in the model's precision; in float32 the same memory.
+            self._computed = self._values.data.to(model.dtype)
+            self._leaves = {
+                name: (a.detach().requires_grad_(), b.detach().requires_grad_())
+                for name, (a, b) in self._layout.pairs(self._computed).items()
+            }
+        self._optimizer = torch.optim.Adam([self._values], lr=self._learning_rate, fused=True)
+
+    def backward(self, window: TokenWindow, weight: float, *, checkpointing: bool) -> float:
+        """Add the gradient of a window's weighted loss; return the weighted loss."""
+        with activate_pairs(self._pairs(), instead_of=self._layers.modules):
+            loss = backward(self._layers, window, weight, checkpointing=checkpointing)
+        self._collect_gradient()
+        return loss
+
+    def loss(self, window: TokenWindow) -> float:
+        """Return the summed cross-entropy of a window's targets in nats; nothing is learned."""
+        with (
+            activate_pairs(self._pairs(), instead_of=self._layers.modules),
+            torch.inference_mode(False),
+            torch.no_grad(),
+        ):
+            return window_loss(self._layers, window)
+
+    def drop_gradient(self) -> None:
+        """Forget the gradient."""
+        self._values.grad = None
+        for leaf in self._flat_leaves():
+            leaf.grad = None
+
+    def has_finite_gradient(self) -> bool:
+        """Return whether every number of the gradient is finite."""
+        return self._values.grad is not None and _is_finite(self._values.grad)
+
+    def is_finite(self) -> bool:
+        """Return whether every parameter is finite."""
+        return _is_finite(self._values.data)
+
+    def step(self, share: float) -> None:
+        """Take a step with a share of the learning rate along the gradient, then forget it."""
+        with torch.inference_mode(False), torch.no_grad():
+            # In the precision that the model computes in: the loss was that of these numbers.
+            if self._before is None:
+                self._before = self._computed.clone()
+            else:
+                self._before.copy_(self._computed)
+            self._optimizer.param_groups[0]["lr"] = share * self._learning_rate
+            self._optimizer.step()
+            self.drop_gradient()
+            self._refresh()
+
+    def fall_back(self) -> bool:
+        """Go back to the parameters of the last finite loss; return whether that undoes a step.
+
+        They are as the model computed with them.
+        """
+        if self._before is None:
+            return False
+        with torch.inference_mode(False), torch.no_grad():
+            self._values.data.copy_(self._before)
+            self._refresh()
+        return True
+
+    def learned(self, key: str) -> Adapter:
+        """Return the LoRA as it is now; a further step changes it in place."""
+        return replace(self._adapter, key=key)
+
+    def _pairs(self) -> Mapping[Any, LoraPair]:
+        """Return layer → the update that is computed with."""
+        scale = self._adapter.scale
+        return {
+            self._layers.module(name): LoraPair(a=a, b=b, scale=scale)
+            for name, (a, b) in self._leaves.items()
+        }
+
+    def _collect_gradient(self) -> None:
+        """Add the gradient of the leaves to the float32 one, and forget theirs."""
+        is_first = self._values.grad is None
+        if self._gradient is None:
+            self._gradient = torch.empty_like(self._values.data)
+        pairs = self._layout.pairs(self._gradient).values()
+        for leaf, place in zip(self._flat_leaves(), chain.from_iterable(pairs), strict=True):
+            if leaf.grad is not None and is_first:
+                place.copy_(leaf.grad)
+            elif leaf.grad is not None:
+                place.add_(leaf.grad)
+            elif is_first:
+                place.zero_()
+        self.drop_gradient()
+        self._values.grad = self._gradient
+
+    def _flat_leaves(self) -> Iterator[torch.Tensor]:
+        return chain.from_iterable(self._leaves.values())
+
+    def _refresh(self) -> None:
+        """Compute with the present values from now on."""
+        if self._computed.data_ptr() != self._values.data_ptr():
+            self._computed.copy_(self._values.data)
+
+
+def fresh_values(layout: AdapterLayout, seed: int) -> torch.Tensor:
+    """Return a fresh adapter's weights, shape (n_values,): A as PEFT draws it, B zero."""
+    values = torch.zeros(layout.n_values)
+    halves = _random_halves(layout, seed)
+    for name, (a, _) in layout.pairs(values).items():
+        a.copy_(halves[name])
+    return values
+
+
+@lru_cache(maxsize=1)
+def _random_halves(layout: AdapterLayout, seed: int) -> dict[str, torch.Tensor]:
+    """Return each A of a fresh adapter, kept, since drawing them takes longer than a copy."""
+    generator = torch.Generator().manual_seed(seed)
+    halves = {layer.name: torch.empty(layout.rank, layer.n_in) for layer in layout.layers}
+    for half in halves.values():
+        torch.nn.init.kaiming_uniform_(half, a=math.sqrt(5), generator=generator)
+    return halves
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    return math.isfinite(float(torch.nn.utils.get_total_norm([tensor])))

@@ -22,7 +22,6 @@ except ImportError as error:
 SAMPLE_SIZE = 16
 _NOT_COMPUTED = ("_name_or_path", "transformers_version", "use_cache")  # of a configuration
 _NUMBER_TYPE = ("dtype", "torch_dtype")  # the second in older versions of transformers
-_MARKS = ("identity", "version", "address", "strides", "dtype", "device", "requires_grad", "bits")
 
 
 def digest_of(parts: Iterable[str | bytes]) -> str:
@@ -89,22 +88,19 @@ class BaseWeights:
             AnswerError: If something differs; the message names it.
         """
         found = _marks(self._model)
-        for name in self._marks.keys() - found.keys():
-            raise _changed(f"{name!r} is gone")
-        for name in found.keys() - self._marks.keys():
-            raise _changed(f"{name!r} was added")
-        for name, now in found.items():
-            before = self._marks[name]
-            if now != before:
-                changed = [what for what, a, b in zip(_MARKS, now, before, strict=True) if a != b]
-                raise _changed(f"{', '.join(changed)} of {name!r} changed")
-
-
-def _changed(what: str) -> AnswerError:
-    return AnswerError(
-        f"the base model is not what it was: {what}. Its answers cannot be trusted; load it "
-        f"again, or make a new LanguageModel if the change was meant"
-    )
+        for name in {**self._marks, **found}:
+            before, now = self._marks.get(name), found.get(name)
+            if before == now:
+                continue
+            if before is None or now is None:
+                what = f"{name!r} {'was added' if before is None else 'is gone'}"
+            else:
+                changed = [mark for mark, value in now.items() if value != before[mark]]
+                what = f"{', '.join(changed)} of {name!r} changed"
+            raise AnswerError(
+                f"the base model is not what it was: {what}. Its answers cannot be trusted; load "
+                f"it again, or make a new LanguageModel if the change was meant"
+            )
 
 
 def _tensors(model: Any) -> dict[str, torch.Tensor]:
@@ -124,19 +120,19 @@ def _tensors(model: Any) -> dict[str, torch.Tensor]:
     return dict(found.values())
 
 
-def _marks(model: Any) -> dict[str, tuple[Any, ...]]:
-    """Return what changes with most writes, in the order of `_MARKS`, by name of the tensor."""
+def _marks(model: Any) -> dict[str, dict[str, Any]]:
+    """Return what changes with most writes, by name of the tensor."""
     return {
-        name: (
-            id(tensor),
-            None if tensor.is_inference() else tensor._version,
-            tensor.data_ptr(),
-            tensor.stride(),
-            tensor.dtype,
-            tensor.device,
-            tensor.requires_grad,
-            _bytes(_sampled(tensor)),
-        )
+        name: {
+            "identity": id(tensor),
+            "version": None if tensor.is_inference() else tensor._version,
+            "address": tensor.data_ptr(),
+            "strides": tensor.stride(),
+            "dtype": tensor.dtype,
+            "device": tensor.device,
+            "requires_grad": tensor.requires_grad,
+            "bits": _bytes(_sampled(tensor)).tobytes(),
+        }
         for name, tensor in _tensors(model).items()
     }
 
@@ -150,18 +146,17 @@ def _sampled(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().reshape(-1)[::step][:n]
 
 
-def _bytes(tensor: torch.Tensor) -> bytes:
-    content: Any = tensor.reshape(-1).cpu().contiguous().view(torch.uint8).numpy()
-    return content.tobytes()  # type: ignore[no-any-return]
+def _bytes(tensor: torch.Tensor) -> Any:
+    """Return the bytes of a tensor as an array of NumPy."""
+    return tensor.reshape(-1).cpu().contiguous().view(torch.uint8).numpy()
 
 
 def _digest(name: str, tensor: torch.Tensor) -> str:
     """Return a hash of a tensor as it is in bfloat16."""
     is_finer = tensor.is_floating_point() and tensor.itemsize > 1
     tensor = tensor.detach().to(torch.bfloat16) if is_finer else tensor.detach()
-    content: Any = tensor.reshape(-1).cpu().contiguous().view(torch.uint8).numpy()
-    shape = str(tuple(tensor.shape))
-    return digest_of([name, str(tensor.dtype), shape, hashlib.sha256(content).digest()])
+    digest = hashlib.sha256(_bytes(tensor)).digest()
+    return digest_of([name, str(tensor.dtype), str(tuple(tensor.shape)), digest])
 
 
 def _in_bfloat16(config: Mapping[str, Any]) -> dict[str, Any]:

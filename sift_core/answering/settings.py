@@ -1,4 +1,4 @@
-"""How a model learns from chunks: the settings of one fine-tuning, and what came of it."""
+"""How a model learns from chunks, and how much: settings and named efforts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import copy
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
-from sift_core.checks import as_count, as_number, check_text, short_repr
+from sift_core.checks import as_count, as_number, short_repr
 from sift_core.errors import InvalidInputError
 
 DEFAULT_RANK, DEFAULT_ALPHA = 64, 16.0  # the paper's, appendix "Low-Rank Adaptation"
 LORA_LEARNING_RATE = 5e-4  # the paper's, appendix "Low-Rank Adaptation"
 
-ChunkFormat: TypeAlias = Literal["text", "chat"]
 Schedule: TypeAlias = Literal["constant", "linear"]
 
 
@@ -31,10 +30,6 @@ class FineTuningSettings:
         seed: Of the adapter's random half. The same seed gives the same answer. Default: 0.
         max_seconds: Time after which no further step begins, > 0. One step is always taken.
             Default: any time.
-        chunk_format: "text" puts a chunk behind the BOS (or EOS) token, as in pretraining. "chat"
-            makes it the assistant's turn in the tokenizer's chat template, after `chat_request`.
-            Default: "text".
-        chat_request: What the user says before a chunk in the format "chat".
         checkpointing: Compute activations again in the backward pass, layer by layer, which takes
             a third more time. Default: False, which does so only after memory has run out.
 
@@ -47,8 +42,6 @@ class FineTuningSettings:
     schedule: Schedule = "constant"
     seed: int = 0
     max_seconds: float | None = None
-    chunk_format: ChunkFormat = "text"
-    chat_request: str = "Tell me what you know."
     checkpointing: bool = False
 
     def __post_init__(self) -> None:
@@ -57,17 +50,15 @@ class FineTuningSettings:
         for name in ("learning_rate", "max_seconds"):
             if (value := getattr(self, name)) is not None:
                 as_number(name, value, above=0)
-        for name, known in (("chunk_format", ChunkFormat), ("schedule", Schedule)):
-            value = getattr(self, name)
-            if not (isinstance(value, str) and value in get_args(known)):
-                both = " or ".join(f'"{one}"' for one in get_args(known))
-                raise InvalidInputError(f"`{name}` must be {both}, got {short_repr(value)}")
-        check_text("chat_request", self.chat_request)
+        if not (isinstance(self.schedule, str) and self.schedule in get_args(Schedule)):
+            raise InvalidInputError(
+                f'`schedule` must be "constant" or "linear", got {short_repr(self.schedule)}'
+            )
         if self.lora is not None:
             self._check_lora()
 
     def _check_lora(self) -> None:
-        from sift_core.answering.model.lora_config import check_plain  # imports PEFT
+        from sift_core.answering.model.adapters import check_plain  # imports PEFT
 
         check_plain(self.lora, has_learned=False)
         object.__setattr__(self, "lora", copy.deepcopy(self.lora))  # nobody changes ours
@@ -82,7 +73,7 @@ class FineTuningSettings:
         """Return the output scaling; the update is multiplied by alpha / rank."""
         if self.lora is None:
             return DEFAULT_ALPHA
-        from sift_core.answering.model.lora_config import alpha_of
+        from sift_core.answering.model.adapters import alpha_of
 
         return alpha_of(self.lora)
 
@@ -107,3 +98,49 @@ class FineTuningSettings:
     def step_size(self) -> float:
         """Return the learning rate, the paper's where none was given."""
         return LORA_LEARNING_RATE if self.learning_rate is None else self.learning_rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """So many steps, and how they are taken.
+
+    Args:
+        n_steps: Training steps at most.
+        rate_factor: What the default learning rate of what learns is multiplied by.
+        schedule: Of the learning rate.
+    """
+
+    n_steps: int
+    rate_factor: float = 1.0
+    schedule: Schedule = "constant"
+
+    def of(self, settings: FineTuningSettings) -> FineTuningSettings:
+        """Return how to learn with this effort; a rate that somebody has set stays as it is."""
+        if settings.learning_rate is not None:
+            return settings
+        rate = self.rate_factor * settings.step_size
+        return replace(settings, learning_rate=rate, schedule=self.schedule)
+
+
+# Rates and counts were tuned on prompts that no table is of (tag evidence-2026-11).
+EFFORTS = {
+    "quick": Effort(n_steps=5, rate_factor=6.0),
+    "balanced": Effort(n_steps=12, rate_factor=6.0, schedule="linear"),
+    "thorough": Effort(n_steps=50),
+}
+
+
+def check_effort(effort: str) -> None:
+    """Refuse what is no effort.
+
+    Raises:
+        InvalidInputError: If it is not one's name.
+    """
+    if not (isinstance(effort, str) and effort in EFFORTS):
+        known = ", ".join(map(repr, EFFORTS))
+        raise InvalidInputError(f"`effort` must be one of {known}, got {short_repr(effort)}")
+
+
+def effort_for(n_steps: int) -> str:
+    """Return the least effort of so many steps; the greatest if none has."""
+    return next((name for name, one in EFFORTS.items() if one.n_steps >= n_steps), "thorough")

@@ -13,13 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from sift_core.answering.learning.learner import LoraLearner
-from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.layers import MEMORY_ERRORS, is_out_of_memory
-from sift_core.answering.model.prompt_tokens import chat_chunk
-from sift_core.answering.model.training import TokenWindow
+from sift_core.answering.model.training import LoraLearner, TokenWindow, fresh_values
+from sift_core.answering.settings import FineTuningSettings
 from sift_core.errors import AnswerError, MissingDependencyError
 from sift_core.types import FineTuningReport, FineTuningStop
 
@@ -92,12 +90,17 @@ def fine_tune(
         InvalidInputError: If the model cannot learn so.
     """
     settings = settings or FineTuningSettings()
-    steps, n_skipped = _plan(language_model, texts, settings)
+    windows = {text: language_model.windows(text) for text in dict.fromkeys(texts)}
+    steps = [
+        _Step(windows=windows[text], chunk=chunk)
+        for chunk, text in enumerate(texts)
+        if windows[text]
+    ]
     with language_model.lock.held(), _failures_named():
-        learner = LoraLearner(language_model.model, settings, language_model.name, start_from)
+        learner = _learner(language_model, settings, start_from)
     run = _Run(language_model, learner, settings, on_step=on_step, on_state=on_state)
     run.take(steps)
-    return run.result(n_skipped=n_skipped, key=key or uuid4().hex)
+    return run.result(n_skipped=len(texts) - len(steps), key=key or uuid4().hex)
 
 
 @contextmanager
@@ -125,35 +128,30 @@ def fine_tuned(
         yield tuned
 
 
+def _learner(
+    language_model: LanguageModel, settings: FineTuningSettings, start_from: Adapter | None
+) -> LoraLearner:
+    """Return what learns, at its start."""
+    rank = settings.rank if start_from is None else start_from.rank
+    layout = language_model.layers.layout(rank=rank, lora=settings.lora)
+    with torch.inference_mode(False):
+        start = Adapter(
+            layout=layout,
+            alpha=settings.alpha if start_from is None else start_from.alpha,
+            values=fresh_values(layout, settings.seed)
+            if start_from is None
+            else start_from.arranged(layout),
+            base_name=language_model.name,
+        )
+    return LoraLearner(language_model.layers, start, settings.step_size)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Step:
     """The windows of one chunk, and the chunk's position among the texts."""
 
     windows: Sequence[TokenWindow]
     chunk: int
-
-
-def _plan(
-    language_model: LanguageModel, texts: Sequence[str], settings: FineTuningSettings
-) -> tuple[list[_Step], int]:
-    """Return the steps, and how many texts have no token."""
-    windows = {text: _windows(language_model, text, settings) for text in dict.fromkeys(texts)}
-    steps = [
-        _Step(windows=windows[text], chunk=chunk)
-        for chunk, text in enumerate(texts)
-        if windows[text]
-    ]
-    return steps, len(texts) - len(steps)
-
-
-def _windows(
-    language_model: LanguageModel, text: str, settings: FineTuningSettings
-) -> Sequence[TokenWindow]:
-    """Return the forward passes in which a chunk is learned; none where it has no token."""
-    if settings.chunk_format == "text" or not language_model.token_ids(text):
-        return language_model.windows(text)
-    lead, targets = chat_chunk(language_model.tokenizer, text, settings.chat_request)
-    return language_model.windows_behind(targets, lead)
 
 
 class _Run:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sift_core.answering.learning.fine_tuning import FineTuned, OnStep, fine_tune
-from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.fine_tuning import FineTuned, OnStep, fine_tune
 from sift_core.answering.model.adapters import AdaptedLayer, Adapter, AdapterLayout
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.weights_fingerprint import digest_of
+from sift_core.answering.settings import FineTuningSettings
 from sift_core.checks import as_count, as_number
 from sift_core.errors import AdapterCacheWarning, InvalidInputError, MissingDependencyError
 from sift_core.files import UNFINISHED, write_whole
@@ -87,10 +87,9 @@ def adapter_key(
 ) -> str:
     """Return a hash, 64 hexadecimal digits, of everything that an adapter is made from.
 
-    All settings count but `max_seconds`, whose cuts are never cached, and `chat_request` where no
-    chat is made. `checkpointing` counts since it may change the last bits. Device, threads and
-    versions of libraries do not. Takes about 5 µs a chunk, and 0.1 s the first time a tokenizer of
-    50,000 tokens is seen.
+    All settings count but `max_seconds`, whose cuts are never cached. `checkpointing` counts since
+    it may change the last bits. Device, threads and versions of libraries do not. Takes about 5 µs
+    a chunk, and 0.1 s the first time a tokenizer of 50,000 tokens is seen.
 
     Args:
         base: `fingerprint` of the model.
@@ -102,8 +101,6 @@ def adapter_key(
     """
     counted = settings.as_record()
     del counted["max_seconds"]
-    if settings.chunk_format != "chat":
-        del counted["chat_request"]
     return digest_of(
         [
             f"sift adapter {LEARNING_VERSION}",
@@ -140,19 +137,19 @@ class AdapterCache:
         max_memory_bytes: int = 1 << 30,  # guess: 28 of GPT-2's size at rank 64, one of 8B's
         max_disk_bytes: int = 10 << 30,  # guess
     ) -> None:
-        n_memory = as_count("max_memory_bytes", max_memory_bytes, minimum=0)
         self._max_disk_bytes = as_count("max_disk_bytes", max_disk_bytes, minimum=0)
         self._kept: LRUCache[str, FineTuned] = LRUCache(
-            n_memory,
+            as_count("max_memory_bytes", max_memory_bytes, minimum=0),
             getsizeof=lambda kept: kept.adapter.n_bytes,
         )
         self._lock = threading.Lock()
-        self._made_from = {"max_memory_bytes": n_memory, "max_disk_bytes": self._max_disk_bytes}
         self._folder = None if folder is None else Path(folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the folder and the limits; what is kept in memory stays in this process."""
-        return partial(type(self), self._folder, **self._made_from), ()
+        n_memory, n_disk = int(self._kept.maxsize), self._max_disk_bytes
+        limits = {"max_memory_bytes": n_memory, "max_disk_bytes": n_disk}
+        return partial(type(self), self._folder, **limits), ()
 
     @property
     def is_on_disk(self) -> bool:
@@ -172,7 +169,7 @@ class AdapterCache:
             kept = self._kept.get(key)
         if self._folder is None:
             return kept
-        path = _path(self._folder, key)
+        path = self._folder / f"{key}{_SUFFIX}"
         if kept is not None:
             _touch(path)
             return kept
@@ -204,7 +201,7 @@ class AdapterCache:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _shrink(self._folder, self._max_disk_bytes - len(content))
-            path = _path(self._folder, key)
+            path = self._folder / f"{key}{_SUFFIX}"
             write_whole(path, content, mode=0o600)
         except OSError as error:
             _warn(f"an adapter could not be written to {self._folder}", error, stacklevel=3)
@@ -231,10 +228,6 @@ class AdapterCache:
             except ValueError:  # larger than the cache
                 return False
         return True
-
-
-def _path(folder: Path, key: str) -> Path:
-    return folder / f"{key}{_SUFFIX}"
 
 
 def _touch(path: Path) -> None:

@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from sift_core.answering.learning.fine_tuning import fine_tune
-from sift_core.answering.learning.settings import FineTuningSettings
+from sift_core.answering.fine_tuning import fine_tune
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.weights_fingerprint import digest_of
+from sift_core.answering.settings import FineTuningSettings
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.files import seal, unseal, write_whole
 from sift_core.types import DocumentSample
 
-MANIFEST, EARLIER_MANIFEST = "collection.json", "clusters.json"
+MANIFEST = "collection.json"
 FORMAT = 1  # of the folder, and of what is learned: raise it when either changes
 RANK, ALPHA, LEARNING_RATE = 16, 16, 1e-3  # decision 0028
 
@@ -131,8 +131,6 @@ def _read_manifest(place: Path) -> dict[str, Any] | None:
         InvalidInputError: If it is damaged, or of another format.
     """
     try:
-        if (place / EARLIER_MANIFEST).exists():
-            raise ValueError("it is of an earlier version, with an adapter for each cluster")
         manifest: dict[str, Any] = unseal((place / MANIFEST).read_bytes(), MANIFEST)
         if manifest["format"] != FORMAT:
             raise ValueError(f"its format is {manifest['format']}, not {FORMAT}")

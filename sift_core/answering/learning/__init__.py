@@ -1,1 +1,0 @@
-"""What learns at query time: settings, the training loop, adapters and where they are kept."""
