@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from benchmarks.language_modeling.arms import BASE, MainSettings
-from benchmarks.language_modeling.reading_tables import best_mode_table, context_table
 from benchmarks.language_modeling.results import results_of
 from benchmarks.language_modeling.selectors import (
     HullReconstructionSelector,
