@@ -44,24 +44,14 @@ Engine: TypeAlias = Annotated[Any, AfterValidator(_checked_engine)]
 """A field that holds an engine. Any, since its class comes with torch."""
 
 
-_FACTS = (
-    "mode",
-    "reasons",
-    "standard_deviation",
-    "timings",
-    "finish_reason",
-    "is_refusal",
-    "searched_for",
-)
-
-
 def answer_facts(answer: Answer) -> dict[str, Any]:
     """Return what `SIFTAnswer` says about an answer, without its text."""
     facts = answer.as_dict()
     documents, document_ids = used_documents(answer.chunks or CandidatePool.empty())
     deviation = facts["standard_deviation"]
+    del facts["text"], facts["chunks"]
     return {
-        **{name: facts[name] for name in _FACTS},
+        **facts,
         "variance": None if deviation is None else deviation**2,
         "context": documents,
         "document_ids": document_ids,
