@@ -9,53 +9,36 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from sift_core import turn_of_ones_own
 from sift_core.sources.qdrant import dense_vector, point_id, vectors_wanted
 
 
-class VectorHits:
-    """The dense vectors of the hits of one query.
+def keeping_vectors(store: Any) -> tuple[Any, Callable[[Sequence[str]], list[Any]]]:
+    """Return a copy of a store for one query, and a function from ids to the vectors of its hits.
 
     Args:
-        store: A QdrantVectorStore that has looked up how its collection names vectors. Not changed.
+        store: A QdrantVectorStore that has looked up how its collection names vectors.
     """
-
-    def __init__(self, store: Any) -> None:
-        self.store = copy.copy(store)
-        if store._client is not None:
-            self.store._client = _Client(store._client, self)
-        if store._aclient is not None:
-            self.store._aclient = _Client(store._aclient, self)
-        if store._legacy_vector_format is None:  # it would ask again in every async query
-            self.store._legacy_vector_format = False
-        self._by_point: dict[int | str | None, npt.NDArray[np.float32]] = {}
-
-    def vectors_of(self, node_ids: Iterable[str]) -> list[npt.NDArray[np.float32] | None]:
-        """Return the vectors that came along, shape (d,) each; Qdrant spells ids its own way."""
-        return [self._by_point.get(point_id(node_id)) for node_id in node_ids]
-
-    def keep(self, points: Iterable[Any]) -> None:
-        """Take the vectors off the points, which then become nodes without them."""
-        for point in points:
-            vector = dense_vector(point, vector_name=self.store.dense_vector_name)
-            if vector is not None:
-                self._by_point[point_id(point.id)] = vector
-            point.vector = None
+    copied, kept = copy.copy(store), {}
+    for side in ("_client", "_aclient"):
+        if (client := getattr(store, side)) is not None:
+            setattr(copied, side, _Client(client, store.dense_vector_name, kept))
+    if store._legacy_vector_format is None:  # it would ask again in every async query
+        copied._legacy_vector_format = False
+    return copied, lambda node_ids: [kept.get(point_id(node_id)) for node_id in node_ids]
 
 
 class _Client:
     """A client, sync or async, that does what another one does and keeps the vectors of hits."""
 
-    def __init__(self, client: Any, hits: VectorHits) -> None:
+    def __init__(self, client: Any, vector_name: str | None, kept: dict[Any, Any]) -> None:
         self._client = client
-        self._hits = hits
-        self._wanted = vectors_wanted(hits.store.dense_vector_name)
+        self._vector_name = vector_name
+        self._wanted = vectors_wanted(vector_name)
+        self._vectors = kept  # by point id, which Qdrant spells its own way
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -68,11 +51,15 @@ class _Client:
         return self._kept(self._client.query_batch_points(requests=asking, **options))
 
     def _kept(self, found: Any) -> Any:
-        """Return what a client found, or is to be awaited for, after keeping the vectors."""
+        """Return what a client found, or is to be awaited for, after taking the vectors off it."""
         if inspect.isawaitable(found):
             return self._akept(found)
         for response in found if isinstance(found, list) else [found]:
-            self._hits.keep(response.points)
+            for point in response.points:
+                vector = dense_vector(point, vector_name=self._vector_name)
+                if vector is not None:
+                    self._vectors[point_id(point.id)] = vector
+                point.vector = None
         return found
 
     async def _akept(self, coming: Awaitable[Any]) -> Any:

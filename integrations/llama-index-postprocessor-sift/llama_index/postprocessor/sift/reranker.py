@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -21,9 +21,9 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.postprocessor.sift.nodes import (
     Score,
     chosen_nodes,
+    count_tokens,
     distinct_nodes,
     takes_several,
-    token_counter,
 )
 from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import track_retrievals
@@ -58,8 +58,8 @@ class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
 
     The options of `sift_core.ChoiceOptions` are fields too; `hops` does nothing. The document of a
     node is named by its metadata under `document_key`, else by `ref_doc_id`. Its start is
-    `start_char_idx`. Tokens are those of its text for an LLM, counted by `count_tokens`, else by
-    `tokenizer`.
+    `start_char_idx`. Tokens are those of its text for an LLM, counted by `count_tokens`. Default:
+    by `Settings.tokenizer`.
 
     Copies share the selector and all other objects. `to_dict` and JSON leave them out, with a
     logged warning if there is a selector. A pickle leaves out `index`, `vectors` and `embed_model`.
@@ -80,9 +80,6 @@ class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
     )
     keep_embeddings: bool = Field(
         default=False, description="Put the vectors on the returned nodes."
-    )
-    tokenizer: _Live[Callable[[str], Sequence[Any]]] = _live(
-        "Function that splits a text into tokens, to count them. Default: Settings.tokenizer."
     )
     index: _Live[VectorStoreIndex] = _live(
         "Index that holds the vectors. Default: the one that was just searched."
@@ -177,7 +174,7 @@ class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
         )
 
     def _options(self) -> ChoiceOptions:
-        counter = self.count_tokens or token_counter(self.tokenizer)
+        counter = self.count_tokens or count_tokens
         return self.choice_options(n_select=self.top_n, count_tokens=counter)
 
     def _kept(self, chosen: Chosen) -> list[NodeWithScore]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 import numpy as np
 from llama_index.core import VectorStoreIndex
@@ -23,14 +23,20 @@ from llama_index.core.vector_stores.types import VectorStoreQueryMode
 from llama_index.postprocessor.sift.nodes import (
     Score,
     chosen_nodes,
+    count_tokens,
+    ids_of,
     node_pool,
     query_of,
     takes_several,
-    token_counter,
 )
-from llama_index.postprocessor.sift.stores import Rows, VectorsById, store_of
+from llama_index.postprocessor.sift.stores import Vectors, VectorsById, store_of
 from llama_index.postprocessor.sift.tracking import track_retrievals
-from llama_index.postprocessor.sift.vectors import NodeVectors, aquery_embedding, query_embedding
+from llama_index.postprocessor.sift.vectors import (
+    anode_vectors,
+    aquery_embedding,
+    node_vectors,
+    query_embedding,
+)
 from sift_core import (
     CandidatePool,
     CandidateSource,
@@ -44,13 +50,28 @@ from sift_core import (
     search,
     turn_of_ones_own,
 )
+from sift_core.options import ChoiceKeywords
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from sift_core.options import ChoiceKeywords
-
 _dispatcher = get_dispatcher(__name__)
+
+
+class SearchOptions(TypedDict, total=False):
+    """Arguments of `index.as_retriever` that a search takes."""
+
+    node_ids: Sequence[str] | None
+    doc_ids: Sequence[str] | None
+    vector_store_query_mode: VectorStoreQueryMode | str
+    alpha: float | None
+    sparse_top_k: int | None
+    hybrid_top_k: int | None
+    vector_store_kwargs: dict[str, Any] | None
+
+
+class RetrieverOptions(SearchOptions, ChoiceKeywords, total=False):
+    """What `SIFTRetriever` takes by name beside its own arguments."""
 
 
 class SIFTRetriever(BaseRetriever):
@@ -66,7 +87,7 @@ class SIFTRetriever(BaseRetriever):
         top_n: Return at most this many nodes, >= 1. Default: 10.
         candidates: Fetch this many nodes to choose from, >= `top_n`. Default: 200.
         filters: Metadata filters, applied by the store. Default: none.
-        use_scores, score, keep_embeddings, tokenizer: As in `SIFTReranker`.
+        use_scores, score, keep_embeddings: As in `SIFTReranker`.
         max_candidates: Fetch again, at most twice and up to this many nodes, if candidates are
             mostly versions of few texts. Default: one trip a query. (LlamaIndex's Qdrant store
             asks for the names of vectors before the first awaited query.)
@@ -74,12 +95,10 @@ class SIFTRetriever(BaseRetriever):
             the store does not give. Default: none.
         embed_model: Embeds queries. Default: the index's own model.
         callback_manager, verbose: As in LlamaIndex. Default: the index's manager, and no output.
-        node_ids, doc_ids, vector_store_query_mode: As in `index.as_retriever`, if the store can
-            take them into account.
-        alpha, sparse_top_k, hybrid_top_k, vector_store_kwargs: As in `index.as_retriever`, for
-            hybrid searches.
-        **options: Fields of `sift_core.ChoiceOptions` by name, as in `SIFTReranker`. `hops` does
-            nothing.
+        **options: Arguments of `index.as_retriever` by name, if the store can take them into
+            account: `node_ids`, `doc_ids`, `vector_store_query_mode`; `alpha`, `sparse_top_k`,
+            `hybrid_top_k` and `vector_store_kwargs` for hybrid searches. All others are fields of
+            `sift_core.ChoiceOptions`, as in `SIFTReranker`. `hops` does nothing.
 
     Raises:
         InvalidInputError: If a number is out of its range, options do not go together, or the
@@ -98,20 +117,12 @@ class SIFTRetriever(BaseRetriever):
         use_scores: bool | None = None,
         score: Score = "variance",
         keep_embeddings: bool = False,
-        tokenizer: Callable[[str], Sequence[Any]] | None = None,
         max_candidates: int | None = None,
         vectors: VectorsById | None = None,
         embed_model: BaseEmbedding | None = None,
         callback_manager: CallbackManager | None = None,
         verbose: bool = False,
-        node_ids: Sequence[str] | None = None,
-        doc_ids: Sequence[str] | None = None,
-        vector_store_query_mode: VectorStoreQueryMode | str = VectorStoreQueryMode.DEFAULT,
-        alpha: float | None = None,
-        sparse_top_k: int | None = None,
-        hybrid_top_k: int | None = None,
-        vector_store_kwargs: dict[str, Any] | None = None,
-        **options: Unpack[ChoiceKeywords],
+        **options: Unpack[RetrieverOptions],
     ) -> None:
         if not 1 <= top_n <= candidates <= (max_candidates or candidates):
             raise InvalidInputError(
@@ -125,8 +136,10 @@ class SIFTRetriever(BaseRetriever):
                 f"`index` must be a VectorStoreIndex, got {type(index).__name__}; "
                 f"VectorStoreIndex.from_vector_store makes one of a store"
             )
-        options["count_tokens"] = options.get("count_tokens") or token_counter(tokenizer)
-        self._options = ChoiceOptions(n_select=top_n, n_candidates=candidates, **options)
+        given: dict[str, Any] = {"count_tokens": None, **options}
+        search = {name: given.pop(name) for name in SearchOptions.__annotations__ if name in given}
+        given["count_tokens"] = given["count_tokens"] or count_tokens
+        self._options = ChoiceOptions(n_select=top_n, n_candidates=candidates, **given)
         self._apart = takes_several(self._options.selector)
         self._score: Score = score
         self._keep_embeddings = keep_embeddings
@@ -137,13 +150,7 @@ class SIFTRetriever(BaseRetriever):
             use_scores=use_scores,
             vectors=vectors,
             filters=filters,
-            node_ids=node_ids,
-            doc_ids=doc_ids,
-            vector_store_query_mode=vector_store_query_mode,
-            alpha=alpha,
-            sparse_top_k=sparse_top_k,
-            hybrid_top_k=hybrid_top_k,
-            vector_store_kwargs=vector_store_kwargs,
+            **search,
         )
         if max_candidates is not None:
             self._source = OversamplingSource(
@@ -220,7 +227,7 @@ class IndexSource:
         self._store = store_of(index)
         self._embed_model = embed_model
         self._use_scores = use_scores
-        self._vectors = vectors
+        self._missing = (lambda: embed_model), self._store.name, vectors
         self._options = {name: value for name, value in options.items() if value is not None}
         self._check_options(type(index.vector_store).__name__)
 
@@ -261,10 +268,8 @@ class IndexSource:
             return CandidatePool.empty(dimension=len(query.vector))
         with self._search(n_candidates) as (retriever, vectors_of):
             nodes = retriever._retrieve(_bundle(query))
-        rows = NodeVectors(nodes, self._vectors)
-        rows.fill(vectors_of(rows.ids))
-        embeddings = rows.embedded(lambda: self._embed_model, self._store.name)
-        return node_pool(query.vector, nodes, embeddings, use_scores=self._use_scores)
+        vectors = node_vectors(nodes, vectors_of(ids_of(nodes)), *self._missing)
+        return node_pool(query.vector, nodes, vectors, use_scores=self._use_scores)
 
     async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return what `fetch` returns; a store without an async side is asked in a thread.
@@ -276,15 +281,13 @@ class IndexSource:
                 return await asyncio.to_thread(self.fetch, query, n_candidates)
             with self._search(n_candidates) as (retriever, vectors_of):
                 nodes = await retriever._aretrieve(_bundle(query))
-            rows = NodeVectors(nodes, self._vectors)
-            rows.fill(vectors_of(rows.ids))
-            embeddings = await rows.aembedded(lambda: self._embed_model, self._store.name)
-            return node_pool(query.vector, nodes, embeddings, use_scores=self._use_scores)
+            vectors = await anode_vectors(nodes, vectors_of(ids_of(nodes)), *self._missing)
+            return node_pool(query.vector, nodes, vectors, use_scores=self._use_scores)
 
     @contextmanager
     def _search(
         self, n: int
-    ) -> Iterator[tuple[VectorIndexRetriever, Callable[[Sequence[str]], Rows]]]:
+    ) -> Iterator[tuple[VectorIndexRetriever, Callable[[Sequence[str]], Vectors]]]:
         """Yield a retriever for one search of n nodes, and a function that has its hits' vectors.
 
         Raises:
