@@ -80,7 +80,8 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
       `sift_core.Citation`;
     - "is_refusal": whether the answer says that the documents have nothing on the question;
     - "searched_for": the texts that documents were searched for by. A follow-up is searched for
-      with the question before it (the engine's `query_rewriting`).
+      with the question before it (the engine's `query_rewriting`);
+    - the other facts of `sift_core.Answer.as_dict`, such as "effort" and "stop_reason".
 
     `stream` gives the answer in pieces, then the rest. They add up to the whole. `.pick("answer")`
     keeps the text.
