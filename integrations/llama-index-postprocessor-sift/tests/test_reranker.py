@@ -11,7 +11,6 @@ from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayloa
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.postprocessor import SimilarityPostprocessor
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import (
     Document,
     NodeWithScore,
@@ -22,7 +21,6 @@ from llama_index.core.schema import (
 from llama_index.postprocessor.sift import SIFTReranker
 from sift_core import (
     CandidateSourceError,
-    ContextSelector,
     InvalidInputError,
     MMRSelector,
     SIFTSelector,
@@ -141,33 +139,6 @@ def scored(vectors, scores):
     for node, score in zip(given, scores, strict=True):
         node.score = score
     return given
-
-
-class NewestFirst(BaseNodePostprocessor):
-    """Stands for a cross-encoder: scores of its own, here the number in the node's id."""
-
-    def _postprocess_nodes(self, nodes, query_bundle=None):
-        return [
-            NodeWithScore(node=node.node, score=float(node.node.node_id[-4:])) for node in nodes
-        ]
-
-
-def test_scores_of_a_reranker_before_decide_in_a_query_engine(
-    engine_over, nodes, embed_model, question
-):
-    rerankers = [NewestFirst(), SIFTReranker(top_n=3, words=0)]
-    engine = engine_over("qdrant", nodes, embed_model, *rerankers)
-    fetched = engine.retriever.retrieve(question)
-    expected = ContextSelector().select(
-        np.array(embed_model.vector(question)),
-        np.float32([embed_model.vector(node.node.text) for node in fetched]),
-        3,
-        relevance=[int(node.node.node_id[-4:]) for node in fetched],
-    )
-    kept = engine.query(question).source_nodes
-    assert ids(kept) == [ids(fetched)[i] for i in expected.positions]
-    alone = SIFTReranker(top_n=3, words=0).postprocess_nodes(fetched, query_str=question)
-    assert ids(kept) != ids(alone)
 
 
 @pytest.mark.parametrize("scores", [[0.5, None, 0.1], [None] * 3])
