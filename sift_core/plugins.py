@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -16,12 +16,13 @@ from sift_core.vector_lookup import vectors_by_id
 __all__ = ["fill_gaps", "look_up_missing", "pool_for_query"]
 
 Pool = TypeVar("Pool", bound=CandidatePool)
+Vectors: TypeAlias = Sequence[Any] | FloatArray  # None for a missing one
 
 
 def pool_for_query(
     kind: type[Pool],
     query: FloatArray,
-    embeddings: FloatArray | Sequence[Any],
+    embeddings: Vectors,
     *,
     use_scores: bool | None = False,
     searched_by: FloatArray | None = None,
@@ -62,16 +63,16 @@ def pool_for_query(
     return kind(embeddings=rows, similarities=similarities, **columns)
 
 
-def fill_gaps(vectors: Sequence[Any], others: Sequence[Any]) -> Sequence[Any]:
+def fill_gaps(vectors: Vectors, others: Vectors) -> Sequence[Any]:
     """Return the vectors with each None replaced by the next of `others`, which are as many."""
     if len(others) == len(vectors):
-        return others  # all were missing; a matrix stays one
+        return cast("Sequence[Any]", others)  # all were missing; a matrix stays one
     rest = iter(others)
     return [next(rest) if vector is None else vector for vector in vectors]
 
 
 def look_up_missing(
-    vectors: Sequence[Any],
+    vectors: Vectors,
     ids: Sequence[str | None],
     look_up: Callable[[list[str]], Mapping[str, Any]] | None,
 ) -> Sequence[Any]:
@@ -83,6 +84,6 @@ def look_up_missing(
         look_up: As `vectors` of `vectors_by_id`. Default: nothing is looked up.
     """
     if look_up is None:
-        return vectors
+        return cast("Sequence[Any]", vectors)
     missing = [name for name, vector in zip(ids, vectors, strict=True) if vector is None]
     return fill_gaps(vectors, vectors_by_id(look_up, missing))

@@ -100,7 +100,7 @@ def distinct_nodes(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
 def node_pool(
     target: npt.NDArray[np.floating],
     nodes: Sequence[NodeWithScore],
-    vectors: Sequence[Any],
+    vectors: Sequence[Any] | npt.NDArray[np.floating],
     *,
     use_scores: bool | None = None,
     for_llm: bool = False,

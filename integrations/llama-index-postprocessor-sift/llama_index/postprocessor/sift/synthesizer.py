@@ -317,8 +317,8 @@ def _report(made: Choice | Answer | None = None, model: str | None = None) -> di
     """
     chunks, deviation = CandidatePool.empty(), math.nan
     answer = made if isinstance(made, Answer) else None
-    if answer is not None:
-        chunks, deviation = answer.chunks or chunks, answer.standard_deviation
+    if isinstance(made, Answer):
+        chunks, deviation = made.chunks or chunks, made.standard_deviation
     elif made is not None:
         chunks, deviation = made.used, made.standard_deviation(made.used)
     is_known = not math.isnan(deviation)
