@@ -19,6 +19,7 @@ PUBLIC_PACKAGES = [
     "sift_core.embedders",
     "sift_core.option_fields",
     "sift_core.options",
+    "sift_core.plugins",
     "sift_core.sources",
     "sift_core.sources.faiss",
     "sift_core.sources.qdrant",

@@ -44,24 +44,14 @@ Engine: TypeAlias = Annotated[Any, AfterValidator(_checked_engine)]
 """A field that holds an engine. Any, since its class comes with torch."""
 
 
-_FACTS = (
-    "mode",
-    "reasons",
-    "standard_deviation",
-    "timings",
-    "finish_reason",
-    "is_refusal",
-    "searched_for",
-)
-
-
 def answer_facts(answer: Answer) -> dict[str, Any]:
     """Return what `SIFTAnswer` says about an answer, without its text."""
     facts = answer.as_dict()
     documents, document_ids = used_documents(answer.chunks or CandidatePool.empty())
     deviation = facts["standard_deviation"]
+    del facts["text"], facts["chunks"]
     return {
-        **{name: facts[name] for name in _FACTS},
+        **facts,
         "variance": None if deviation is None else deviation**2,
         "context": documents,
         "document_ids": document_ids,
@@ -90,7 +80,8 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
       `sift_core.Citation`;
     - "is_refusal": whether the answer says that the documents have nothing on the question;
     - "searched_for": the texts that documents were searched for by. A follow-up is searched for
-      with the question before it (the engine's `query_rewriting`).
+      with the question before it (the engine's `query_rewriting`);
+    - the other facts of `sift_core.Answer.as_dict`, such as "effort" and "stop_reason".
 
     `stream` gives the answer in pieces, then the rest. They add up to the whole. `.pick("answer")`
     keeps the text.

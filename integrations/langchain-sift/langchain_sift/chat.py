@@ -105,27 +105,22 @@ class ChatSIFT(BaseChatModel):
         return ids
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        """Refuse tools: this model finds its documents itself and calls none.
+        """Refuse tools: this model finds its documents itself and answers in words.
 
         Raises:
             NotImplementedError: Always, as of any chat model without tools.
         """
         raise NotImplementedError(
-            "ChatSIFT calls no tools: it answers in words, from the documents that are chosen for "
-            "each question. In an agent let a model that calls tools have SIFT as one: "
-            "create_retriever_tool(SIFTRetriever(vectorstore=…), name, description)"
+            "ChatSIFT calls no tools and has no structured output: it answers in words, from the "
+            "documents that are chosen for each question. In an agent let a model that calls tools "
+            "have SIFT as one: create_retriever_tool(SIFTRetriever(vectorstore=…), name, "
+            "description). Have words parsed, `chat | parser`, or give SIFTRetriever's documents "
+            "to a model that has structured output"
         )
 
     def with_structured_output(self, schema: Any, **kwargs: Any) -> Any:
-        """Refuse a schema: this model answers in words.
-
-        Raises:
-            NotImplementedError: Always.
-        """
-        raise NotImplementedError(
-            "ChatSIFT has no structured output: it answers in words. Have them parsed, "
-            "`chat | parser`, or give SIFTRetriever's documents to a model that has it"
-        )
+        """Refuse a schema, as `bind_tools` does."""
+        return self.bind_tools([schema])
 
     def _generate(
         self,
@@ -134,7 +129,9 @@ class ChatSIFT(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return self._result(self.engine.answer(self._request(messages, stop, kwargs)))
+        answer = self.engine.answer(self._request(messages, stop, kwargs))
+        message = AIMessage(content=answer.text, **self._metadata(answer))
+        return ChatResult(generations=[ChatGeneration(message=message)])
 
     async def _agenerate(
         self,
@@ -143,7 +140,9 @@ class ChatSIFT(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return self._result(await self.engine.aanswer(self._request(messages, stop, kwargs)))
+        answer = await self.engine.aanswer(self._request(messages, stop, kwargs))
+        message = AIMessage(content=answer.text, **self._metadata(answer))
+        return ChatResult(generations=[ChatGeneration(message=message)])
 
     def _stream(
         self,
@@ -155,7 +154,7 @@ class ChatSIFT(BaseChatModel):
         with self.engine.stream(self._request(messages, stop, kwargs)) as stream:
             for piece in stream:
                 yield _piece(piece)
-            yield self._last_chunk(stream.answer())
+            yield _piece("", chunk_position="last", **self._metadata(stream.answer()))
 
     async def _astream(
         self,
@@ -168,7 +167,8 @@ class ChatSIFT(BaseChatModel):
         async with await self.engine.astream(request) as stream:
             async for piece in stream:
                 yield _piece(piece)
-            yield self._last_chunk(await stream.answer())
+            answer = await stream.answer()
+            yield _piece("", chunk_position="last", **self._metadata(answer))
 
     def _request(
         self, messages: Sequence[BaseMessage], stop: list[str] | None, options: Mapping[str, Any]
@@ -200,16 +200,6 @@ class ChatSIFT(BaseChatModel):
             asked["stop"] = ends
         return AnswerRequest.of(last["content"], asked | own)
 
-    def _result(self, answer: Answer) -> ChatResult:
-        """Return an answer as one message, with what it took in its metadata."""
-        message = AIMessage(content=answer.text, **self._metadata(answer))
-        return ChatResult(generations=[ChatGeneration(message=message)])
-
-    def _last_chunk(self, answer: Answer) -> ChatGenerationChunk:
-        """Return the chunk that follows an answer's pieces: what it took, and no text."""
-        message = AIMessageChunk(content="", chunk_position="last", **self._metadata(answer))
-        return ChatGenerationChunk(message=message)
-
     def _metadata(self, answer: Answer) -> dict[str, Any]:
         """Return all facts but the documents themselves, which `SIFTAnswer` returns."""
         facts = answer_facts(answer)
@@ -229,8 +219,8 @@ class ChatSIFT(BaseChatModel):
         }
 
 
-def _piece(text: str) -> ChatGenerationChunk:
-    return ChatGenerationChunk(message=AIMessageChunk(content=text))
+def _piece(text: str, **fields: Any) -> ChatGenerationChunk:
+    return ChatGenerationChunk(message=AIMessageChunk(content=text, **fields))
 
 
 def _sampling(temperature: float) -> dict[str, Any]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 from langchain_core.documents import Document
 
 from langchain_sift.documents import as_pool
+from langchain_sift.embedder import FloatArray
 from langchain_sift.stores import Options, StoreReader
-from langchain_sift.vectors import Vectors
 from sift_core import CandidatePool, Query
 
 
@@ -47,21 +47,11 @@ class ChromaReader(StoreReader):
         rows = [np.asarray(row) for *_, row in hits]
         return as_pool(query, documents, rows, scores=[distance for *_, distance, _ in hits])
 
-    def vectors(self, documents: Sequence[Document]) -> Vectors:
-        """Return the vectors of documents, looked up by id."""
-        ids = list(dict.fromkeys(each.id for each in documents if each.id is not None))
-        if not ids:
-            return [None] * len(documents)
+    def held(self, ids: Collection[str]) -> Mapping[str, tuple[str, FloatArray]]:
+        """Return texts and vectors by id."""
+        if not ids:  # which Chroma would take for all
+            return {}
         with self.failures():
-            found = self._store.get(ids=ids, include=["embeddings", "documents"])
-        held = {
-            key: (text, np.asarray(row))
-            for key, text, row in zip(
-                found["ids"], found["documents"], found["embeddings"], strict=True
-            )
-        }
-        pairs = [(each, held.get(each.id or "")) for each in documents]
-        return [
-            None if stored is None or stored[0] != each.page_content else stored[1]
-            for each, stored in pairs
-        ]
+            found = self._store.get(ids=list(ids), include=["embeddings", "documents"])
+        columns = (found["ids"], found["documents"], found["embeddings"])
+        return {key: (text, np.asarray(row)) for key, text, row in zip(*columns, strict=True)}

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-import numpy as np
 from langchain_core.documents import Document
 
 from langchain_sift.embedder import FloatArray
-from sift_core import CandidatePool, Chosen, InvalidInputError, Query, cosine_similarities
+from sift_core import CandidatePool, Chosen, Query
+from sift_core.plugins import pool_for_query
 
 SCORE_KEY = "relevance_score"  # where LangChain's rerankers put their scores
 
@@ -18,7 +18,7 @@ SCORE_KEY = "relevance_score"  # where LangChain's rerankers put their scores
 def as_pool(
     query: Query,
     documents: Sequence[Document],
-    embeddings: FloatArray | Sequence[Sequence[float] | FloatArray],
+    embeddings: Sequence[Any] | FloatArray,
     *,
     scores: Sequence[float | None] = (),
     relevance: FloatArray | None = None,
@@ -36,21 +36,12 @@ def as_pool(
         InvalidInputError: If an embedding is not finite, or has another dimension than the
             question's.
     """
-    d = len(query.vector)
-    if not documents:
-        return CandidatePool.empty(dimension=d)
-    lengths = {len(row) for row in embeddings}
-    if lengths != {d}:
-        raise InvalidInputError(
-            f"the question has {d} dimensions, the documents have {sorted(lengths)}; were all "
-            f"embedded by one model?"
-        )
-    rows = np.asarray(embeddings)
-    return CandidatePool(
+    return pool_for_query(
+        CandidatePool,
+        query.vector,
+        embeddings,
         document_ids=[_document_id(each, row) for row, each in enumerate(documents)],
         texts=[document.page_content for document in documents],
-        embeddings=rows,
-        similarities=cosine_similarities(query.vector, rows),
         metadata=[document.metadata for document in documents],
         relevance=relevance,
         scores=scores,

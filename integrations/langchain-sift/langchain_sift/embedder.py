@@ -36,12 +36,9 @@ class LangChainEmbedder:
                 f"{type(embeddings).__name__}; pass the model that embedded the documents"
             )
         self.embeddings = embeddings
-        self._name = _name_of(embeddings) if name is None else name
-
-    @property
-    def name(self) -> str:
-        """Name of the model."""
-        return self._name
+        own = (name, getattr(embeddings, "model_name", None), getattr(embeddings, "model", None))
+        named = (one for one in own if isinstance(one, str) and one)
+        self.name = next(named, type(embeddings).__name__)
 
     def embed_query(self, text: str) -> FloatArray:
         """Return the embedding of a question, shape (d,).
@@ -73,7 +70,7 @@ class LangChainEmbedder:
         lengths = {len(vector) for vector in vectors}
         if len(vectors) != n or len(lengths) > 1:
             raise InvalidInputError(
-                f"{self._name} must return one vector a text, all of one length: {n} text(s) "
+                f"{self.name} must return one vector a text, all of one length: {n} text(s) "
                 f"gave {len(vectors)} vector(s) of the lengths {sorted(lengths)}"
             )
         return np.array(vectors, dtype=np.float64).reshape(n, -1 if n else 0)
@@ -105,11 +102,3 @@ def checked_question(text: Any) -> str:
             f"the question must be a text that is not blank, got {text!r}; nothing is near to it"
         )
     return str(text)
-
-
-def _name_of(embeddings: Embeddings) -> str:
-    for attribute in ("model_name", "model"):
-        name = getattr(embeddings, attribute, None)
-        if isinstance(name, str) and name:
-            return name
-    return type(embeddings).__name__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from langchain_core.documents import Document
 from langchain_sift.documents import as_pool
 from langchain_sift.embedder import FloatArray
 from langchain_sift.stores import Options, StoreReader
-from langchain_sift.vectors import Vectors
 from sift_core import CandidatePool, InvalidInputError, Query
 from sift_core.sources.faiss import search_with_vectors, stored_vectors
 
@@ -53,21 +52,12 @@ class FaissReader(StoreReader):
             scores=hits.scores[kept].tolist(),
         )
 
-    def vectors(self, documents: Sequence[Document]) -> Vectors:
-        """Return the vectors of documents. O(N) in a store of N, some 30 ms a million."""
-        wanted = {each.id for each in documents}
-        rows = {key: row for row, key in self._store.index_to_docstore_id.items() if key in wanted}
-        held = dict(zip(rows, self._documents(rows.values()), strict=True))
-        same = [
-            i
-            for i, each in enumerate(documents)
-            if each.id in held and held[each.id].page_content == each.page_content
-        ]
-        vectors: list[FloatArray | None] = [None] * len(documents)
-        found = stored_vectors(self._store.index, [rows[documents[i].id] for i in same])
-        for i, vector in zip(same, found, strict=True):
-            vectors[i] = vector
-        return vectors
+    def held(self, ids: Collection[str]) -> Mapping[str, tuple[str, FloatArray]]:
+        """Return texts and vectors by id. O(N) in a store of N, some 30 ms a million."""
+        rows = [row for row, key in self._store.index_to_docstore_id.items() if key in ids]
+        vectors = stored_vectors(self._store.index, rows)
+        pairs = zip(self._documents(rows), vectors, strict=True)
+        return {str(each.id): (each.page_content, vector) for each, vector in pairs}
 
     def _test(self, filter: Any) -> Callable[[dict[str, Any]], bool] | None:
         """Return a filter as a function of metadata, as the store reads it."""

@@ -38,18 +38,14 @@ def as_core_messages(messages: object) -> list[dict[str, str]]:
         raise InvalidInputError(f"a conversation must be a list of messages: {error}") from error
     turns: list[dict[str, str]] = []
     for message in said:
-        role, text = _role(message), _text(message)
+        kind = message.type.removesuffix("MessageChunk").lower()  # chunks of a stream say so
+        role = str(getattr(message, "role", kind))  # `ChatMessage` names it itself
+        role, text = _ROLES.get(role, role), _text(message)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += "\n" + text
         else:
             turns.append({"role": role, "content": text})
     return turns
-
-
-def _role(message: BaseMessage) -> str:
-    kind = message.type.removesuffix("MessageChunk").lower()  # chunks of a stream say so
-    role = str(getattr(message, "role", kind))  # `ChatMessage` names it itself
-    return _ROLES.get(role, role)
 
 
 def _text(message: BaseMessage) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias
 
@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
 from langchain_sift.documents import as_pool
-from langchain_sift.embedder import embedder_of
+from langchain_sift.embedder import FloatArray, embedder_of
 from langchain_sift.vectors import MissingVectors, Vectors, VectorsById
 from sift_core import CandidatePool, CandidateSourceError, InvalidInputError, Query
 
@@ -50,7 +50,14 @@ class StoreReader(ABC):
         Raises:
             CandidateSourceError: If the store fails.
         """
-        return [None] * len(documents)
+        held = self.held({each.id for each in documents if each.id is not None})
+        found = [held.get(str(each.id), ("", None)) for each in documents]
+        pairs = zip(documents, found, strict=True)
+        return [vector if text == each.page_content else None for each, (text, vector) in pairs]
+
+    def held(self, ids: Collection[str]) -> Mapping[str, tuple[str, FloatArray]]:
+        """Return text and vector of documents by id; here of a store that gives no vectors."""
+        return {}
 
     async def avectors(self, documents: Sequence[Document]) -> Vectors:
         """Return what `vectors` returns; in a thread."""
@@ -95,13 +102,10 @@ class InMemoryReader(StoreReader):
         documents, scores = [each for each, _ in hits], [score for _, score in hits]
         return as_pool(query, documents, rows, scores=scores)
 
-    def vectors(self, documents: Sequence[Document]) -> Vectors:
-        """Return the vectors of documents."""
-        held = [self._store.store.get(document.id) for document in documents]
-        return [
-            None if entry is None or entry["text"] != document.page_content else entry["vector"]
-            for document, entry in zip(documents, held, strict=True)
-        ]
+    def held(self, ids: Collection[str]) -> Mapping[str, tuple[str, FloatArray]]:
+        """Return texts and vectors by id."""
+        held = {key: self._store.store[key] for key in ids if key in self._store.store}
+        return {key: (entry["text"], entry["vector"]) for key, entry in held.items()}
 
 
 class EmbeddingReader(StoreReader):
@@ -126,20 +130,19 @@ class EmbeddingReader(StoreReader):
 
     def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what the store finds."""
-        arguments = _arguments(n, filter, options)
         with self.failures():
-            found = getattr(self._store, self._search)(query.text, **arguments)
+            found = getattr(self._store, self._search)(query.text, **_arguments(n, filter, options))
         documents, scores = self._columns(found)
-        rows = self._missing.fill(documents, self.vectors(documents))
+        rows = self._missing.fill(documents, [None] * len(documents))
         return as_pool(query, documents, rows, scores=scores)
 
     async def afetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what `fetch` returns, by the store's and the model's async methods."""
-        arguments = _arguments(n, filter, options)
+        search = getattr(self._store, f"a{self._search}")
         with self.failures():
-            found = await getattr(self._store, f"a{self._search}")(query.text, **arguments)
+            found = await search(query.text, **_arguments(n, filter, options))
         documents, scores = self._columns(found)
-        rows = await self._missing.afill(documents, self.vectors(documents))
+        rows = await self._missing.afill(documents, [None] * len(documents))
         return as_pool(query, documents, rows, scores=scores)
 
     def _columns(self, found: Sequence[Any]) -> tuple[list[Document], list[float | None]]:

@@ -12,7 +12,8 @@ from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
 from langchain_sift.embedder import FloatArray, LangChainEmbedder
-from sift_core import Embedder, KeptVectors, vectors_by_id
+from sift_core import Embedder, KeptVectors
+from sift_core.plugins import fill_gaps, look_up_missing
 
 VectorsById: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
 """From a list of document ids to the vectors of those that have one, by id."""
@@ -40,37 +41,27 @@ class MissingVectors:
     store: VectorStore | None
     given: VectorsById | None = None
 
-    def fill(self, documents: Sequence[Document], vectors: Vectors) -> list[FloatArray]:
+    def fill(self, documents: Sequence[Document], vectors: Vectors) -> Sequence[FloatArray]:
         """Return the vectors of documents, without None in any place."""
         vectors, texts = self._looked_up(documents, vectors)
-        rest = iter(_kept.embedded(self._model, texts, self.embedder.embed_documents))
-        return [next(rest) if vector is None else vector for vector in vectors]
+        made = _kept.embedded(self._model, texts, self.embedder.embed_documents)
+        return fill_gaps(vectors, made)
 
-    async def afill(self, documents: Sequence[Document], vectors: Vectors) -> list[FloatArray]:
+    async def afill(self, documents: Sequence[Document], vectors: Vectors) -> Sequence[FloatArray]:
         """Return what `fill` returns, by the model's async method; `given` runs in a thread."""
         if not isinstance(self.embedder, LangChainEmbedder):  # it has no async method
             return await asyncio.to_thread(self.fill, documents, vectors)
         vectors, texts = await asyncio.to_thread(self._looked_up, documents, vectors)
-        embed = self.embedder.aembed_documents
-        rest = iter(await _kept.aembedded(self._model, texts, embed))
-        return [next(rest) if vector is None else vector for vector in vectors]
+        made = await _kept.aembedded(self._model, texts, self.embedder.aembed_documents)
+        return fill_gaps(vectors, made)
 
     def _looked_up(
         self, documents: Sequence[Document], vectors: Vectors
     ) -> tuple[Vectors, list[str]]:
         """Return the vectors with those of `given`, and the texts that remain to be embedded."""
-        if self.given is not None:
-            ids = [
-                document.id if vector is None else None
-                for document, vector in zip(documents, vectors, strict=True)
-            ]
-            found = vectors_by_id(self.given, ids)
-            vectors = [b if a is None else a for a, b in zip(vectors, found, strict=True)]
-        texts = [
-            document.page_content
-            for document, vector in zip(documents, vectors, strict=True)
-            if vector is None
-        ]
+        vectors = look_up_missing(vectors, [document.id for document in documents], self.given)
+        pairs = zip(documents, vectors, strict=True)
+        texts = [document.page_content for document, vector in pairs if vector is None]
         if texts:
             logger.log(
                 logging.DEBUG if self._name in _warned else logging.WARNING,

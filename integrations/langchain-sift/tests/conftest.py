@@ -4,7 +4,6 @@ import hashlib
 import threading
 import time
 import warnings
-from dataclasses import fields
 from uuid import uuid4
 
 import numpy as np
@@ -17,7 +16,6 @@ from langchain_qdrant.sparse_embeddings import SparseEmbeddings, SparseVector
 from qdrant_client import models
 
 from langchain_sift import vectors as vectors_module
-from sift_core import ChoiceOptions, ContextSelector
 
 TEXTS = [  # the first four say the same; so do their embeddings, or nearly
     "plants make sugar from light",
@@ -248,45 +246,6 @@ def off_the_loop(monkeypatch):
             return function(*arguments, **options)
 
         monkeypatch.setattr(owner, name, watched)
-
-    return watch
-
-
-OTHER_VALUES = {  # of each kind of option
-    "int": 7,
-    "float": 0.5,
-    "bool": True,
-    "str": "number",
-    "Callable": len,
-    "Selector": ContextSelector(max_variance=0.1),
-}
-
-
-@pytest.fixture(params=fields(ChoiceOptions), ids=lambda option: option.name)
-def other_option(request):
-    """Each option of a choice: its name, a value that is not its default, and what it needs."""
-    option = request.param
-    value = next(v for kind, v in OTHER_VALUES.items() if str(option.type).startswith(kind))
-    if option.name == "hops":  # 0 or 1
-        value = 0
-    assert value != option.default
-    needed = {"newest": "number"} if option.name == "half_life_days" else {}
-    return option.name, value, needed
-
-
-@pytest.fixture
-def seen_options(monkeypatch):
-    """A function that replaces a module's `search`; a list of the options that it gets."""
-
-    def watch(module):
-        seen, search = [], module.search
-
-        def spy(source, query, options):
-            seen.append(options)
-            return search(source, query, options)
-
-        monkeypatch.setattr(module, "search", spy)
-        return seen
 
     return watch
 

@@ -76,11 +76,6 @@ def test_the_last_message_is_the_question_and_the_others_are_read(chat, engine, 
     assert message.usage_metadata["input_tokens"] == expected.n_prompt_tokens
 
 
-def test_a_filter_can_be_given_for_a_call(chat, question, documents):
-    message = chat.invoke(question, mode="context", filter=lambda d: d.metadata["number"] == 4)
-    assert message.response_metadata["document_ids"] == [documents[4].id]
-
-
 async def test_whole_and_in_pieces_called_and_awaited_it_is_the_same(chat, question):
     whole = chat.invoke(question, mode="context")
     streamed = reduce(add, chat.stream(question, mode="context"))
@@ -152,14 +147,6 @@ def test_what_it_cannot_do_is_refused(bare, messages, options, complaint):
 def test_a_setting_that_cannot_be_used_is_refused(bare, settings, complaint):
     with pytest.raises(ValueError, match=complaint):
         ChatSIFT(**{"engine": bare.engine, **settings})
-
-
-async def test_an_async_stream_that_is_left_frees_the_model(bare, counter):
-    stream = bare.astream("plants make", **counter.options)
-    assert (await anext(stream)).content
-    await stream.aclose()
-    assert (await bare.ainvoke("plants make")).content
-    assert counter.is_cut_short
 
 
 def test_tracing_names_model_and_settings(bare, random_model):

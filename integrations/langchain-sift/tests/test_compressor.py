@@ -1,25 +1,19 @@
-import json
 import logging
 
 import numpy as np
 import pytest
 from langchain_core.documents import Document
-from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
-from langchain_core.stores import InMemoryStore
+from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_text_splitters import CharacterTextSplitter, RecursiveCharacterTextSplitter
 
 from langchain_sift import SIFTCompressor, SIFTRetriever
-from langchain_sift import compressor as compressor_module
 from sift_core import ContextSelector, InvalidInputError, MMRSelector
 
 try:
-    from langchain_classic.retrievers import (
-        ContextualCompressionRetriever,
-        ParentDocumentRetriever,
-    )
+    from langchain_classic.retrievers import ContextualCompressionRetriever
     from langchain_classic.retrievers.document_compressors import DocumentCompressorPipeline
 except ModuleNotFoundError:  # LangChain before 1.0
-    from langchain.retrievers import ContextualCompressionRetriever, ParentDocumentRetriever
+    from langchain.retrievers import ContextualCompressionRetriever
     from langchain.retrievers.document_compressors import DocumentCompressorPipeline
 
 
@@ -41,13 +35,6 @@ def chosen_by(selector, embeddings, question, candidates, n, **options):
     return [candidates[i] for i in selector.select(query, vectors, n, **options).positions]
 
 
-@pytest.mark.parametrize("selector", [None, MMRSelector(relevance_weight=0.3)], ids=["own", "mmr"])
-def test_the_choice_equals_select(documents, embeddings, question, selector):
-    expected = chosen_by(selector or ContextSelector(), embeddings, question, texts(documents), 5)
-    compressor = SIFTCompressor(embeddings=embeddings, top_n=5, selector=selector, words=0)
-    assert texts(compressor.compress_documents(documents, question)) == expected
-
-
 def test_the_choice_equals_the_retrievers(make_vector_store, documents, question):
     store = make_vector_store(documents)
     expected = SIFTRetriever(vectorstore=store, k=5).invoke(question)
@@ -61,42 +48,6 @@ def test_the_choice_equals_the_retrievers(make_vector_store, documents, question
         for name, value in expected_told.items():
             is_number = isinstance(value, float)
             assert told[name] == (pytest.approx(value, abs=1e-6) if is_number else value)
-
-
-@pytest.mark.filterwarnings("ignore::sift_core.UndatedWarning")
-def test_every_option_reaches_the_choice_by_name(
-    documents, embeddings, question, other_option, seen_options
-):
-    seen, (name, value, needed) = seen_options(compressor_module), other_option
-    if name == "n_candidates":  # a compressor fetches nothing
-        with pytest.raises(ValueError, match="Extra inputs are not permitted"):
-            SIFTCompressor(embeddings=embeddings, n_candidates=value)
-        return
-    given = {"top_n" if name == "n_select" else name: value, **needed}
-    SIFTCompressor(embeddings=embeddings, **given).compress_documents(documents, question)
-    assert getattr(seen[0], name) == value
-
-
-class SameEmbeddings(Embeddings):
-    """A model to which all texts are the same."""
-
-    def embed_query(self, text):
-        return [1.0, 0.0]
-
-    def embed_documents(self, texts):
-        return [self.embed_query(text) for text in texts]
-
-
-def test_by_default_words_tell_texts_apart_that_embeddings_do_not():
-    given = ["pump 4711 weighs nine kilograms", "pump 4712 weighs nine kilograms"]
-    documents = [Document(page_content=text) for text in given]
-    compressor = SIFTCompressor(embeddings=SameEmbeddings())
-    for i, number in enumerate(("4711", "4712")):
-        chosen = compressor.compress_documents(documents, f"How heavy is pump {number}?")
-        told = chosen[0].metadata["sift"]
-        assert chosen[0].page_content == given[i]
-        assert told["shares"] == [number, "pump"]
-        assert json.loads(json.dumps(told)) == dict(told)
 
 
 @pytest.mark.parametrize("n_stored", [5, 12])
@@ -249,7 +200,7 @@ def test_another_model_than_the_stores_is_invalid_input(make_vector_store, docum
     compressor = SIFTCompressor(
         vectorstore=make_vector_store(documents), embeddings=DeterministicFakeEmbedding(size=8)
     )
-    with pytest.raises(InvalidInputError, match=r"question has 8 dimensions.*\[64\]"):
+    with pytest.raises(InvalidInputError, match=r"query has 8 dimensions.*\[64\]"):
         compressor.compress_documents(documents, question)
 
 
@@ -294,29 +245,3 @@ def test_neighbors_become_one_document_with_the_text_of_all(overlap, embeddings,
     assert kept.metadata["source"] == "page.md"
     assert kept.metadata["start_index"] == 0
     assert kept.metadata["sift"]["chunks"] == [str(i) for i in range(len(chunks))]
-    few = SIFTCompressor(
-        embeddings=embeddings, top_n=len(chunks), merge_neighbors=True, max_tokens=60
-    )
-    texts_kept = texts(few.compress_documents(chunks, question))
-    assert 0 < sum(map(len, texts_kept)) <= 4 * 60
-    assert all(text in PAGE for text in texts_kept)
-
-
-async def test_parents_are_embedded_once(make_in_memory, embeddings, caplog):
-    parents = ParentDocumentRetriever(
-        vectorstore=make_in_memory([]),
-        docstore=InMemoryStore(),
-        child_splitter=CharacterTextSplitter(separator=". ", chunk_size=20, chunk_overlap=0),
-        search_kwargs={"k": 50},
-    )
-    texts = [f"plants make sugar. from light {i}. and store it" for i in range(9)]
-    parents.add_documents([Document(page_content=text) for text in texts])
-    chosen = ContextualCompressionRetriever(
-        base_retriever=parents, base_compressor=SIFTCompressor(embeddings=embeddings, top_n=3)
-    )
-    embeddings.document_batches = []
-    for question in ("how do plants make sugar", "what is light", "what do they store"):
-        assert len(chosen.invoke(question)) == 3
-        assert len(await chosen.ainvoke(question)) == 3
-    assert embeddings.document_batches == [9]
-    assert len(caplog.records) == 1

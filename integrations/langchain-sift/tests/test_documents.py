@@ -1,11 +1,9 @@
-import json
-
 import numpy as np
 import pytest
 from langchain_core.documents import Document
 
 from langchain_sift.documents import as_pool, chosen_documents
-from sift_core import Chosen, InvalidInputError, Query, StopReason
+from sift_core import Chosen, Query, StopReason
 from sift_core.passages import Passage
 
 QUERY = Query(text="?", embedding=np.array([3.0, 4.0]))
@@ -43,35 +41,6 @@ def test_a_pool_by_hand(pool):
     assert list(pool.metadata) == [{}, {"a": [1]}, {}]
     assert pool.items[0].page_content == "far"
     assert pool.relevance is None
-
-
-@pytest.mark.parametrize(
-    ("embeddings", "complaint"),
-    [
-        (np.ones((1, 3)), r"question has 2 dimensions, the documents have \[3\]"),
-        (np.array([[1.0, np.nan]]), "`embeddings` must be finite"),
-    ],
-    ids=["dimension", "not finite"],
-)
-def test_embeddings_that_cannot_be_compared_are_refused(embeddings, complaint):
-    with pytest.raises(InvalidInputError, match=complaint):
-        as_pool(QUERY, [Document(page_content="a")], embeddings)
-
-
-def test_chosen_documents_by_hand(chosen):
-    # Variances are made up and only carried over. cos((0, 2), (3, 4)) = 4 / 5,
-    # cos((0, 2), (2, 0)) = 0, cos((3, 4), (2, 0)) = 3 / 5: the larger one counts.
-    found = chosen_documents(chosen)
-    assert [each.page_content for each in found] == ["near", "between", "far"]
-    keys = ("similarity", "score", "relevance", "redundancy", "gain", "variance")
-    expected = [
-        (0.8, 0.75, 0.8, None, 0.75, 0.25),
-        (1.0, 0.25, 1.0, 0.8, 0.125, 0.125),
-        (0.6, None, 0.6, 0.6, 0.0625, 0.0625),
-    ]
-    for document, row in zip(found, expected, strict=True):
-        assert document.metadata["sift"] == pytest.approx(dict(zip(keys, row, strict=True)))
-        json.dumps(document.metadata)  # no numbers of NumPy's
 
 
 def test_what_is_returned_shares_nothing_with_the_originals(pool, chosen):

@@ -4,11 +4,9 @@ import importlib
 from typing import Any, TypedDict
 
 import pytest
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.language_models import ParrotFakeChatModel
 from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.tools import create_retriever_tool
 
 from langchain_sift import SIFTAnswer, SIFTRetriever
 from sift_core import ChoiceOptions
@@ -59,26 +57,9 @@ def call(request):
     return put
 
 
-def joined(documents):
-    return "\n\n".join(document.page_content for document in documents)
-
-
 def numbers(documents):
     """Return which documents these are; sums in their metadata may differ in the last bit."""
     return [document.metadata["number"] for document in documents]
-
-
-class Listener(BaseCallbackHandler):
-    """Notes each retrieval: its tags, its metadata and how many documents it gave."""
-
-    def __init__(self):
-        self.began, self.ended = [], []
-
-    def on_retriever_start(self, serialized, query, *, tags=None, metadata=None, **kwargs):
-        self.began.append((query, tags, metadata))
-
-    def on_retriever_end(self, documents, **kwargs):
-        self.ended.append(len(documents))
 
 
 async def test_a_retrieval_chain_keeps_the_explanation_out_of_the_prompt(call, retriever, question):
@@ -91,17 +72,6 @@ async def test_a_retrieval_chain_keeps_the_explanation_out_of_the_prompt(call, r
     assert numbers(result["context"]) == numbers(retriever.invoke(question))
     assert all("sift" in document.metadata for document in result["context"])
     assert "variance" not in result["answer"]
-
-
-async def test_a_retriever_tool_gives_the_texts_and_reports_to_the_callers_callbacks(
-    call, retriever, question
-):
-    tool = create_retriever_tool(retriever, "plants", "Looks up facts about plants.")
-    listener = Listener()
-    found = await call(tool, {"query": question}, {"callbacks": [listener]})
-    assert found == joined(retriever.invoke(question))
-    assert [query for query, *_ in listener.began] == [question]
-    assert listener.ended == [K]
 
 
 async def test_a_retrieval_chain_answers_with_sift(call, retriever, answer, answered, question):

@@ -8,10 +8,8 @@ from langchain_sift import SIFTRetriever, VectorStoreSource
 from langchain_sift.sources import reader_of
 from sift_core import (
     CandidateSourceError,
-    ContextSelector,
     InvalidInputError,
     Query,
-    SIFTSelector,
 )
 
 
@@ -69,20 +67,6 @@ def test_fused_scores_are_the_relevance(make_hybrid, query):
     assert dict(zip(pool.document_ids, pool.relevance, strict=True)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("selector", [None, SIFTSelector()], ids=["default", "paper"])
-def test_fused_scores_decide_by_default_alone(make_hybrid, query, selector):
-    hybrid = make_hybrid()
-    pool = VectorStoreSource(hybrid).fetch(query, 12)
-    cosine_alone = ContextSelector().select(query.embedding, pool.embeddings, 6).positions
-    fused = ContextSelector().select(query.embedding, pool.embeddings, 6, relevance=pool.relevance)
-    paper = SIFTSelector().select(query.embedding, pool.embeddings, 6)
-    assert cosine_alone.tolist() != fused.positions.tolist()
-    expected = (fused if selector is None else paper).positions
-    settings = {"k": 6, "selector": selector, "words": 0}
-    found = SIFTRetriever(vectorstore=hybrid, **settings).invoke(query.text)
-    assert [each.id for each in found] == [pool.document_ids[i] for i in expected]
-
-
 def test_hybrid_search_takes_another_fusion(make_hybrid, question):
     store = make_hybrid()
     fusion = models.FusionQuery(fusion=models.Fusion.DBSF)
@@ -92,15 +76,6 @@ def test_hybrid_search_takes_another_fusion(make_hybrid, question):
     expected = store.similarity_search(question, k=10, hybrid_fusion=fusion)
     found = retriever.invoke(question)
     assert {each.id for each in found} == {each.metadata["_id"] for each in expected}
-
-
-def test_a_point_without_its_dense_vector_is_an_error(make_hybrid, question, sparse_embeddings):
-    store = make_hybrid()
-    sparse = models.SparseVector(**sparse_embeddings.embed_query(question).model_dump())
-    point = models.PointStruct(id=7, vector={store.sparse_vector_name: sparse}, payload={})
-    store.client.upsert("docs", [point])
-    with pytest.raises(CandidateSourceError, match=r"point 7 of Qdrant collection 'docs'"):
-        SIFTRetriever(vectorstore=store).invoke(question)
 
 
 def test_search_options_reach_qdrant(make_qdrant, documents, question):
@@ -189,12 +164,3 @@ def test_ids_of_other_stores_are_not_sent(make_qdrant, documents):
     other = Document(page_content="a", metadata={"_id": "64f0c2a9e13b"})
     elsewhere = documents[0].model_copy(update={"metadata": {"_collection_name": "another"}})
     assert reader_of(store).vectors([other, elsewhere]) == [None, None]
-
-
-async def test_a_closed_client_is_a_source_error(make_qdrant, documents):
-    store = make_qdrant(documents)
-    store.client.close()
-    with pytest.raises(CandidateSourceError, match="12 points of collection 'docs'"):
-        reader_of(store).vectors(documents)
-    with pytest.raises(CandidateSourceError, match="12 points of collection 'docs'"):
-        await reader_of(store).avectors(documents)

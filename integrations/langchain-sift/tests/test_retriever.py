@@ -11,14 +11,9 @@ from langchain_core.runnables import ConfigurableField, RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from langchain_sift import SIFTRetriever
-from langchain_sift import retriever as retriever_module
 from sift_core import (
     ContextSelector,
     InvalidInputError,
-    MMRSelector,
-    Selection,
-    SIFTSelector,
-    StopReason,
 )
 from sift_core.text_overlap import select_texts
 
@@ -81,26 +76,6 @@ async def test_queries_are_looked_for_in_place_of_the_question(
         retriever.invoke(question, queries=5)
 
 
-def test_the_explanation_by_hand(embeddings):
-    # λ = 0.25: k(q, q) = 1, and a document equal to the question has k(q, x) = 1, so the first
-    # gain is 1² / (1 + 0.25) = 0.8, which leaves 0.2 of variance. So do vectors of their words.
-    store = InMemoryVectorStore.from_texts(["the very question"], embeddings)
-    selector = ContextSelector(noise_variance=0.25)
-    (found,) = SIFTRetriever(vectorstore=store, selector=selector).invoke("the very question")
-    told = dict(found.metadata["sift"])
-    assert sorted(told.pop("shares")) == ["question", "the", "very"]
-    assert told == pytest.approx(
-        {
-            "similarity": 1.0,
-            "score": 1.0,  # this store's is the cosine
-            "relevance": 1.0,
-            "redundancy": None,
-            "gain": 0.8,
-            "variance": 0.2,
-        }
-    )
-
-
 async def test_documents_are_not_embedded_again(
     make_vector_store, documents, embeddings, question, caplog
 ):
@@ -116,23 +91,6 @@ def test_k_may_be_given_for_one_call(make_store, documents, question):
     retriever = SIFTRetriever(vectorstore=make_store(documents), k=5)
     assert len(retriever.invoke(question, k=2)) == 2
     assert len(retriever.invoke(question)) == 5
-
-
-@pytest.mark.filterwarnings("ignore::sift_core.UndatedWarning")
-@pytest.mark.parametrize("where", ["construction", "call", "search_kwargs"])
-def test_every_option_reaches_the_choice_by_name(
-    make_in_memory, documents, question, other_option, seen_options, where
-):
-    seen, (name, value, needed) = seen_options(retriever_module), other_option
-    given = {{"n_select": "k", "n_candidates": "fetch_k"}.get(name, name): value, **needed}
-    settings = {"vectorstore": make_in_memory(documents), "k": 3}
-    if where == "call":
-        SIFTRetriever(**settings).invoke(question, **given)
-    elif where == "construction":
-        SIFTRetriever(**settings | given).invoke(question)
-    else:
-        SIFTRetriever(**settings, search_kwargs=given).invoke(question)
-    assert getattr(seen[0], name) == value
 
 
 @pytest.mark.parametrize("name", ["max_token", "n_select", "n_candidates"])
@@ -241,39 +199,6 @@ def test_a_bad_argument_is_refused_in_a_call(make_in_memory, documents, embeddin
     with pytest.raises(InvalidInputError, match=r"`fetch_k`|`k`"):
         retriever.invoke(question, **bad)
     assert embeddings.queries == 0  # nothing costly was done
-
-
-class Farthest:
-    """A selector of one's own: what is least like the question."""
-
-    def select(self, query, candidates, n_select, *, relevance=None):
-        positions = np.argsort(candidates @ query, kind="stable")[:n_select]
-        variances = np.linspace(1.0, 0.5, len(positions) + 1)
-        return Selection(positions=positions, variances=variances, stop_reason=StopReason.N_SELECT)
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [
-        None,
-        ContextSelector(noise_variance=0.4, alpha=0.4),
-        SIFTSelector(noise_variance=0.5),
-        MMRSelector(relevance_weight=0.3),
-        Farthest(),
-    ],
-    ids=["default", "alpha", "paper", "mmr", "own"],
-)
-def test_the_selector_chooses(make_in_memory, documents, embeddings, question, selector):
-    store = make_in_memory(documents)
-    retriever = SIFTRetriever(vectorstore=store, k=6, selector=selector, words=0)
-    texts = [each.page_content.lower() for each in documents]  # copies differ in case alone
-    query = np.array(embeddings.embed_query(question))
-    vectors = np.array(embeddings.embed_documents(texts))
-    expected = (selector or ContextSelector()).select(query, vectors, 6)
-    found = retriever.invoke(question)
-    assert [each.page_content.lower() for each in found] == [texts[i] for i in expected.positions]
-    variances = [each.metadata["sift"]["variance"] for each in found]
-    np.testing.assert_allclose(variances, expected.variances[1:], rtol=0, atol=1e-6)
 
 
 def test_a_retriever_survives_pickling(documents, question):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 
-from langchain_sift import LangChainEmbedder, SIFTRetriever, VectorStoreSource
+from langchain_sift import LangChainEmbedder, VectorStoreSource
 from langchain_sift.sources import reader_of
 from sift_core import (
     CandidateSource,
@@ -136,19 +136,6 @@ def test_a_changed_text_has_no_vector(make_vector_store, documents):
     kept, changed = reader_of(store).vectors([whole, piece])
     assert kept is not None
     assert changed is None
-
-
-@pytest.mark.filterwarnings("ignore:NaN found in input arrays:RuntimeWarning")  # by the store
-@pytest.mark.parametrize(
-    ("number", "complaint"), [(float("nan"), "must be finite"), (0.0, "must not be all zero")]
-)
-def test_a_stored_vector_that_cannot_be_used_is_invalid_input(
-    make_in_memory, documents, question, number, complaint
-):
-    store = make_in_memory(documents)
-    store.store[documents[0].id]["vector"] = [number] * 64
-    with pytest.raises(InvalidInputError, match=complaint):
-        SIFTRetriever(vectorstore=store).invoke(question)
 
 
 def test_the_in_memory_store_refuses_options(make_in_memory, documents, query):

@@ -6,15 +6,8 @@ from pathlib import Path
 import pytest
 from langchain_qdrant import QdrantVectorStore
 
-import langchain_sift
-
 README = Path(__file__).parent.parent / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-
-
-def test_all_is_sorted_and_resolves():
-    assert langchain_sift.__all__ == sorted(langchain_sift.__all__)
-    assert all(getattr(langchain_sift, name).__doc__ for name in langchain_sift.__all__)
 
 
 def test_importing_loads_no_store_and_no_torch():

@@ -116,11 +116,6 @@ def question():
 
 
 @pytest.fixture
-def repeated():
-    return set(REPEATED)
-
-
-@pytest.fixture
 def nodes():
     return make_nodes(REPEATED + DISTINCT + UNRELATED)
 

@@ -4,8 +4,8 @@ import pytest
 from llama_index.core import Document, StorageContext, VectorStoreIndex
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.node_parser import HierarchicalNodeParser, get_leaf_nodes
-from llama_index.core.query_engine import CitationQueryEngine, RetrieverQueryEngine
-from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.retrievers import AutoMergingRetriever
 from llama_index.core.schema import MetadataMode
 from llama_index.core.tools import RetrieverTool
 from llama_index.vector_stores.qdrant import QdrantVectorStore
@@ -101,27 +101,6 @@ async def test_a_retriever_tool(parts, question, expected, assert_nothing_embedd
     assert_nothing_embedded()
 
 
-def test_fusion_adds_up_the_ranks_of_a_node_that_both_retrievers_find(index, llm, question):
-    # No more than four: Qdrant's local mode orders nodes without a word of the question, whose
-    # cosines differ by rounding, anew for each query.
-    ours = SIFTRetriever.from_index(index, top_n=4)
-    others = index.as_retriever(similarity_top_k=20)
-    fusion = QueryFusionRetriever(
-        [ours, others],
-        llm=llm,
-        num_queries=1,
-        mode="reciprocal_rerank",
-        similarity_top_k=20,
-        use_async=False,
-    )
-    ranks = [{i: rank for rank, i in enumerate(ids(r.retrieve(question)))} for r in (ours, others)]
-    fused = {node.node.node_id: node.score for node in fusion.retrieve(question)}
-    assert set(fused) == set(ranks[1])  # all nodes, each once
-    for node_id in ranks[0]:  # reciprocal ranks with LlamaIndex's constant, 60
-        expected = sum(1 / (60 + rank[node_id]) for rank in ranks)
-        assert fused[node_id] == pytest.approx(expected)
-
-
 async def test_parents_of_auto_merging_are_embedded_once(embed_model, caplog):
     words = "bees find the way home by the sun".split()
     texts = [" ".join(words[i % 8 :] + [f"hive{i}"] * 8) for i in range(12)]
@@ -141,14 +120,3 @@ async def test_parents_of_auto_merging_are_embedded_once(embed_model, caplog):
     parents = {node.node.get_content(MetadataMode.EMBED) for node in found}
     assert sorted(embed_model.texts) == sorted(parents)
     assert len([each for each in caplog.records if "nodes again" in each.message]) == 1
-
-
-def test_citations_are_numbered_in_order_of_choice(index, nodes, llm, question, expected):
-    engine = CitationQueryEngine.from_args(
-        index, llm, similarity_top_k=200, node_postprocessors=[SIFTReranker(top_n=TOP_N)]
-    )
-    sources = engine.query(question).source_nodes
-    text_of = {node.node_id: node.text for node in nodes}
-    assert [source.node.text.strip() for source in sources] == [
-        f"Source {number}:\n{text_of[node_id]}" for number, node_id in enumerate(expected, 1)
-    ]

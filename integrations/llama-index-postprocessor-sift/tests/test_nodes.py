@@ -1,7 +1,6 @@
 """Nodes as candidates of the core, and what was chosen as nodes again."""
 
 import pickle
-import random
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +20,6 @@ from llama_index.postprocessor.sift.nodes import (
 )
 from sift_core import (
     ChoiceOptions,
-    InvalidInputError,
     Query,
     Selection,
     StopReason,
@@ -137,31 +135,6 @@ def test_texts_are_what_an_llm_may_read():
     assert list(pool.texts) == ["title: Bees\n\nbees dance"]
 
 
-def test_scores_that_say_more_than_cosines_become_relevance():
-    nodes, embeddings = scored([2.0, 1.0]), np.array([[3.0, 4.0], [1.0, 0.0]])
-    assert node_pool(QUERY, nodes, embeddings).relevance.tolist() == [2.0, 1.0]
-    assert node_pool(QUERY, nodes, embeddings, use_scores=False).relevance is None
-
-
-def test_no_nodes_are_an_empty_pool():
-    assert len(node_pool(np.ones(3), [], np.empty((0, 0)))) == 0
-
-
-@pytest.mark.parametrize(
-    ("vector", "message"),
-    [
-        ([np.nan, 1.0], r"must be finite, got nan at \[1, 0\]"),
-        ([np.inf, 1.0], r"must be finite, got inf at \[1, 0\]"),
-        ([1.0, 0.0, 0.0], "must have 2 columns like the query, got 3"),
-    ],
-    ids=["nan", "inf", "length"],
-)
-def test_vectors_that_cannot_be_compared_are_an_error(vector, message):
-    first = [1.0, *[0.0] * (len(vector) - 1)]
-    with pytest.raises(InvalidInputError, match=message):
-        node_pool(QUERY, scored([None] * 2), np.array([first, vector]))
-
-
 def test_nodes_that_came_before_are_left_out_and_pieces_of_one_node_are_not():
     def node(node_id, text, score):
         return NodeWithScore(node=TextNode(id_=node_id, text=text), score=score)
@@ -169,35 +142,6 @@ def test_nodes_that_came_before_are_left_out_and_pieces_of_one_node_are_not():
     arrived = [node("a", "one", 3.0), node("b", "one", 2.0), node("a", "one", 1.0)]
     pieces = [node("a", "two", 0.5)]
     assert distinct_nodes(arrived + pieces) == [*arrived[:2], *pieces]
-
-
-def test_scores_and_metadata_by_hand():
-    embeddings = np.array([[3.0, 4.0], [0.0, 1.0], [2.0, 0.0]])  # cos of rows 2 and 0: 3/5
-    nodes = scored([0.6, 0.1, 0.9])
-    first, second = chosen(nodes, [2, 0], [1.0, 0.75, 0.5], embeddings, words=0)
-    assert (first.node.node_id, second.node.node_id) == ("2", "0")
-    assert (first.score, second.score) == (1.0, 0.75)
-    assert first.node.metadata == {
-        "page": 2,
-        "sift": {
-            "similarity": 1.0,
-            "score": 0.9,
-            "relevance": 1.0,
-            "redundancy": None,
-            "gain": 0.25,
-            "variance": 0.75,
-        },
-    }
-    assert second.node.metadata["sift"]["similarity"] == pytest.approx(0.6)
-    assert second.node.metadata["sift"]["redundancy"] == pytest.approx(0.6)
-
-
-def test_the_order_survives_any_descending_sort_even_among_ties():
-    kept = chosen(scored([None] * 5), [4, 1, 3, 0, 2], [1.0, 0.5, 0.5, 0.5, 0.0, 0.0])
-    shuffled = random.Random(0).sample(kept, k=5)
-    for precision in (float, np.float32):  # BEIR's evaluation compares in single precision
-        resorted = sorted(shuffled, key=lambda node: precision(node.score), reverse=True)
-        assert [node.node.node_id for node in resorted] == ["4", "1", "3", "0", "2"]
 
 
 def test_nodes_are_reranked_twice_without_repeating_the_hidden_key():

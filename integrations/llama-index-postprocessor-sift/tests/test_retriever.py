@@ -5,7 +5,6 @@ import logging
 
 import pytest
 from llama_index.core import VectorStoreIndex
-from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.schema import IndexNode, MetadataMode, QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
@@ -15,30 +14,13 @@ from qdrant_client import AsyncQdrantClient, QdrantClient, models
 from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
 from sift_core import (
     CandidateSourceError,
-    ContextSelector,
     InvalidInputError,
     MMRSelector,
-    SIFTSelector,
 )
 
 
 def ids(scored_nodes):
     return [node.node.node_id for node in scored_nodes]
-
-
-WORDS = ("chunks", "shares", "reached_from", "reached_by")
-
-
-def numbers(scored_node):
-    """Return the numbers that explain a choice."""
-    told = scored_node.metadata["sift"]
-    return {name: value for name, value in told.items() if name not in WORDS}
-
-
-def words(scored_node):
-    """Return the ids and words that explain a choice, and the rank that goes with them."""
-    told = scored_node.metadata["sift"]
-    return {name: value for name, value in told.items() if name in WORDS}
 
 
 def reranked(index, question, **settings):
@@ -53,13 +35,9 @@ def reranked(index, question, **settings):
     [
         {},
         {"candidates": 6},
-        {"selector": SIFTSelector(noise_variance=0.5)},
-        {"selector": ContextSelector(alpha=1.0)},
         {"use_scores": True},
         {"keep_embeddings": True},
-        {"max_tokens": 12},
-        {"max_per_document": 1},
-        {"max_tokens": 5, "tokenizer": str.split},
+        {"max_tokens": 5, "count_tokens": len},
         {"merge_neighbors": True},
     ],
     ids=str,
@@ -74,10 +52,12 @@ async def test_it_finds_what_the_reranker_keeps_of_the_same_candidates(
         assert ids(found) == ids(expected)
         for one, other in zip(found, expected, strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-9)
-            # Scores of Qdrant's local mode have single precision and differ from search to search.
-            assert numbers(one) == pytest.approx(numbers(other), abs=1e-7)
-            assert one.metadata["sift"].keys() == other.metadata["sift"].keys()
-            assert words(one) == words(other)
+            told, expected_told = one.metadata["sift"], other.metadata["sift"]
+            assert told.keys() == expected_told.keys()
+            for name, value in expected_told.items():
+                # Scores of Qdrant's local mode have single precision and differ by search.
+                is_number = isinstance(value, float)
+                assert told[name] == (pytest.approx(value, abs=1e-7) if is_number else value)
             assert one.node.excluded_llm_metadata_keys == other.node.excluded_llm_metadata_keys
             assert (one.node.embedding is None) is (other.node.embedding is None)
 
@@ -295,17 +275,6 @@ def test_a_hybrid_collection_gives_vectors_in_one_trip(
     assert caplog.records == []
 
 
-async def test_a_hybrid_collection_behind_an_async_client(nodes, embed_model, question):
-    client = AsyncQdrantClient(":memory:")
-    index = VectorStoreIndex.from_vector_store(hybrid_store(aclient=client), embed_model)
-    await index.ainsert_nodes(nodes)
-    embed_model.forget()
-    retriever = SIFTRetriever.from_index(index, top_n=4, vector_store_query_mode="hybrid")
-    assert len(await retriever.aretrieve(question)) == 4
-    assert embed_model.texts == []
-    await client.close()
-
-
 def test_an_async_client_alone_is_an_error_that_says_so_where_it_is_called(
     async_qdrant_index, question
 ):
@@ -384,13 +353,6 @@ def test_a_reranker_after_it_embeds_nothing(build_index, nodes, embed_model, que
     assert embed_model.queries == [question]
 
 
-def test_a_given_embedding_is_used(build_index, nodes, embed_model):
-    retriever = SIFTRetriever.from_index(build_index("qdrant", nodes, embed_model), top_n=1)
-    bundle = QueryBundle("anything", embedding=embed_model.vector(nodes[10].text))
-    assert ids(retriever.retrieve(bundle)) == [nodes[10].node_id]
-    assert embed_model.queries == []
-
-
 def test_another_embedding_model_may_embed_queries(build_index, nodes, embed_model, new_model):
     other = new_model()
     index = build_index("qdrant", nodes, embed_model)
@@ -399,69 +361,38 @@ def test_another_embedding_model_may_embed_queries(build_index, nodes, embed_mod
     assert embed_model.queries == []
 
 
-def test_callbacks_hear_of_one_retrieval(build_index, nodes, embed_model, question):
-    debug = LlamaDebugHandler(print_trace_on_end=False)
-    retriever = SIFTRetriever.from_index(
-        build_index("qdrant", nodes, embed_model), callback_manager=CallbackManager([debug])
-    )
-    found = retriever.retrieve(question)
-    ((_, ended),) = debug.get_event_pairs(CBEventType.RETRIEVE)
-    assert ended.payload["nodes"] == found
+IGNORED = "cannot take `{}` into account".format
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("kind", "settings", "message"),
     [
-        ({"top_n": 0}, "must be 1 <= `top_n`"),
-        ({"top_n": 9, "candidates": 8}, "`candidates` <= `max_candidates`, got 9, 8 and None"),
-        ({"max_candidates": 100}, "got 10, 200 and 100"),
-        ({"max_tokens": 0}, "`max_tokens` must be >= 1, got 0"),
-        ({"max_tokens": 9, "selector": MMRSelector()}, "got MMRSelector"),
-        ({"vector_store_query_mode": "mmr"}, "must not be 'mmr'"),
-        ({"vector_store_query_mode": "best"}, "not a valid VectorStoreQueryMode"),
-        ({"vector_store_query_mode": "hybrid"}, "enable_hybrid"),
-        ({"vector_store_query_mode": VectorStoreQueryMode.SPARSE}, "enable_hybrid"),
-        ({"node_ids": []}, "`node_ids` must not be empty"),
+        ("faiss", {"filters": below(3)}, IGNORED("filters")),
+        ("faiss map", {"filters": below(3)}, IGNORED("filters")),
+        ("faiss", {"node_ids": ["1"]}, IGNORED("node_ids")),
+        ("simple", {"doc_ids": ["1"]}, IGNORED("doc_ids")),
+        ("simple", {"alpha": 0.5}, IGNORED("alpha")),
+        ("qdrant", {"top_n": 0}, "must be 1 <= `top_n`"),
+        (
+            "qdrant",
+            {"top_n": 9, "candidates": 8},
+            "`candidates` <= `max_candidates`, got 9, 8 and None",
+        ),
+        ("qdrant", {"max_candidates": 100}, "got 10, 200 and 100"),
+        ("qdrant", {"max_tokens": 0}, "`max_tokens` must be >= 1, got 0"),
+        ("qdrant", {"max_tokens": 9, "selector": MMRSelector()}, "got MMRSelector"),
+        ("qdrant", {"vector_store_query_mode": "mmr"}, "must not be 'mmr'"),
+        ("qdrant", {"vector_store_query_mode": "best"}, "not a valid VectorStoreQueryMode"),
+        ("qdrant", {"vector_store_query_mode": "hybrid"}, "enable_hybrid"),
+        ("qdrant", {"vector_store_query_mode": VectorStoreQueryMode.SPARSE}, "enable_hybrid"),
+        ("qdrant", {"node_ids": []}, "`node_ids` must not be empty"),
     ],
     ids=lambda value: str(value)[:50],
 )
-def test_settings_are_checked_at_once(settings, message, build_index, nodes, embed_model):
-    index = build_index("qdrant", nodes, embed_model)
+def test_settings_are_checked_at_once(kind, settings, message, build_index, nodes, embed_model):
+    index = build_index(kind, nodes, embed_model)
     with pytest.raises(ValueError, match=message):
         SIFTRetriever.from_index(index, **settings)
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings", "named"),
-    [
-        ("faiss", {"filters": below(3)}, "filters"),
-        ("faiss map", {"filters": below(3)}, "filters"),
-        ("faiss", {"node_ids": ["1"]}, "node_ids"),
-        ("simple", {"doc_ids": ["1"]}, "doc_ids"),
-        ("simple", {"alpha": 0.5}, "alpha"),
-    ],
-    ids=str,
-)
-def test_what_a_store_would_ignore_is_refused(
-    kind, settings, named, build_index, nodes, embed_model
-):
-    index = build_index(kind, nodes, embed_model)
-    with pytest.raises(InvalidInputError, match=f"cannot take `{named}` into account"):
-        SIFTRetriever.from_index(index, **settings)
-
-
-def test_an_option_that_is_none_is_refused(build_index, nodes, embed_model):
-    index = build_index("qdrant", nodes, embed_model)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'top_k'"):
-        SIFTRetriever.from_index(index, top_k=3)
-
-
-def test_what_is_no_index_is_refused(build_index, nodes, embed_model):
-    store = build_index("qdrant", nodes, embed_model).vector_store
-    with pytest.raises(
-        InvalidInputError, match="must be a VectorStoreIndex, got QdrantVectorStore"
-    ):
-        SIFTRetriever.from_index(store)
 
 
 async def test_a_store_that_fails_is_an_error_that_names_it(build_index, nodes, embed_model):

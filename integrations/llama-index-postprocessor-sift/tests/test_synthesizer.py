@@ -18,11 +18,8 @@ from llama_index.core.base.response.schema import (
 )
 from llama_index.core.bridge.pydantic import BaseModel
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
-from llama_index.core.chat_engine import CondensePlusContextChatEngine
 from llama_index.core.llms import ChatMessage, MessageRole, MockLLM
-from llama_index.core.memory import ChatMemoryBuffer
-from llama_index.core.query_engine import CitationQueryEngine
-from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_index.postprocessor.sift.engine_llm import EngineLLM
 from llama_index.postprocessor.sift.synthesizer import SIFTQueryBundle, SIFTSynthesizer
@@ -76,15 +73,6 @@ def test_a_query_engine_answers_in_each_mode(engine, query_engine, question, mod
     assert bool(report["node_ids"]) == (mode != "base")
 
 
-def test_the_context_is_what_sift_chooses_and_not_what_is_nearest(
-    engine, query_engine, question, repeated
-):
-    response = query_engine(SIFTSynthesizer(engine, mode="context")).query(question)
-    texts = [node.node.get_content() for node in response.source_nodes]
-    assert len(texts) == 3
-    assert sum(text in repeated for text in texts) == 1  # eight wordings of one fact arrived
-
-
 def test_auto_decides_and_gives_its_reasons(engine, query_engine, question):
     report = report_of(query_engine(SIFTSynthesizer(engine)).query(question))
     assert report["mode"] in {"base", "context", "fine_tune"}
@@ -98,13 +86,6 @@ def test_a_query_may_say_its_own_mode_and_the_default_may_change(engine, query_e
     assert report_of(over.query(SIFTQueryBundle(question)))["mode"] == "context"
     synthesizer.mode = "base"
     assert report_of(over.query(question))["mode"] == "base"
-
-
-def test_a_call_may_say_how_to_generate(engine, index, question):
-    synthesizer = SIFTSynthesizer(engine, mode="context")
-    nodes = index.as_retriever(similarity_top_k=20).retrieve(question)
-    response = synthesizer.synthesize(question, nodes, max_new_tokens=2)
-    assert report_of(response)["n_new_tokens"] == 2
 
 
 @pytest.mark.parametrize("mode", ["base", "both"])
@@ -150,16 +131,6 @@ def test_an_engine_that_cites_tells_its_marks(engine, query_engine, question):
     json.dumps(report_of(response))
 
 
-def test_each_text_of_a_query_has_its_turns(engine, query_engine, question, nodes):
-    of_two = replace(engine, options=ChoiceOptions(n_select=2))
-    synthesizer = SIFTSynthesizer(of_two, mode="context")
-    both = QueryBundle("both", custom_embedding_strs=[question, nodes[-1].text])
-    report = report_of(query_engine(synthesizer).query(both))
-    first = report_of(query_engine(synthesizer).query(question))["node_ids"][0]
-    assert set(report["node_ids"]) == {first, nodes[-1].node_id}
-    assert 0 < report["variance"] < 1
-
-
 async def test_an_async_stream_gives_the_same_answer(engine, query_engine, question):
     whole = await query_engine(SIFTSynthesizer(engine, mode="fine_tune")).aquery(question)
     over = query_engine(SIFTSynthesizer(engine, mode="fine_tune", streaming=True))
@@ -185,13 +156,6 @@ def test_a_given_llm_reads_in_place_of_the_engine(engine, query_engine, question
     assert question in response.response
     for node in response.source_nodes:
         assert node.node.get_content() in response.response
-
-
-def test_fine_tuned_answers_are_the_engines_even_with_an_llm(engine, query_engine, question):
-    alone = query_engine(SIFTSynthesizer(engine, mode="fine_tune")).query(question)
-    beside = query_engine(SIFTSynthesizer(engine, mode="fine_tune", llm=MockLLM())).query(question)
-    assert report_of(beside)["model"] == "engine"
-    assert beside.response == alone.response
 
 
 def test_the_llms_prompts_can_be_read_and_changed(engine):
@@ -224,14 +188,6 @@ async def test_texts_alone_asynchronously(engine, embed_model, question, nodes):
     assert await synthesizer.aget_response(question, texts) == expected
 
 
-def test_vectors_come_from_the_store_and_nothing_is_embedded_again(
-    engine, query_engine, embed_model, question
-):
-    query_engine(SIFTSynthesizer(engine, mode="context")).query(question)
-    assert embed_model.texts == []
-    assert embed_model.queries == [question]
-
-
 def test_callbacks_and_events_are_those_of_llama_indexs_synthesizers(
     engine, index, question, listener
 ):
@@ -248,15 +204,6 @@ def test_callbacks_and_events_are_those_of_llama_indexs_synthesizers(
     ]
     (pair,) = handler.get_event_pairs(CBEventType.SYNTHESIZE)
     assert pair[1].payload["response"] is response
-
-
-def test_the_engine_is_an_llm_for_chat_engines(engine, index, question):
-    chat = CondensePlusContextChatEngine.from_defaults(
-        retriever=index.as_retriever(similarity_top_k=3),
-        llm=EngineLLM(engine),
-        memory=ChatMemoryBuffer.from_defaults(token_limit=200),  # the default leaks a database
-    )
-    assert chat.chat(question).response
 
 
 CHAT = [
@@ -373,16 +320,3 @@ async def test_the_choice_of_nodes_does_not_run_in_the_event_loop(
     found = index.as_retriever(similarity_top_k=9).retrieve(question)
     await SIFTSynthesizer(engine, mode="context").asynthesize(question, found)
     assert in_thread
-
-
-def test_citations_are_numbered_texts_among_the_source_nodes(engine, index, embed_model, question):
-    cited = CitationQueryEngine.from_args(
-        index,
-        llm=MockLLM(),
-        similarity_top_k=20,
-        response_synthesizer=SIFTSynthesizer(engine, mode="context", embed_model=embed_model),
-    )
-    response = cited.query(question)
-    assert len(response.source_nodes) == 3
-    for node in response.source_nodes:
-        assert node.node.get_content().startswith("Source ")

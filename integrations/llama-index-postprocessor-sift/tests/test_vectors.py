@@ -4,10 +4,8 @@ import copy
 import gc
 import pickle
 import sys
-import uuid
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import faiss
 import numpy as np
@@ -18,9 +16,7 @@ from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
-from llama_index.vector_stores.faiss import FaissMapVectorStore, FaissVectorStore
-from llama_index.vector_stores.qdrant import QdrantVectorStore
-from qdrant_client import QdrantClient
+from llama_index.vector_stores.faiss import FaissMapVectorStore
 
 from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
 from llama_index.postprocessor.sift.stores import store_of
@@ -104,15 +100,6 @@ async def test_each_text_of_a_query_has_its_vector_where_these_made_the_query_s(
     bundle.embedding = embed_model.vector("ants")  # the caller's own: not of these texts
     found = query_embedding(bundle, lambda: embed_model, apart=True)
     assert found.tolist() == bundle.embedding
-
-
-async def test_texts_that_no_retrieval_embedded_are_embedded_apart(embed_model):
-    texts = ["bees dance", "steel melts"]
-    bundle = QueryBundle("both", custom_embedding_strs=texts)
-    expected = [embed_model.vector(text) for text in texts]
-    assert query_embedding(bundle, lambda: embed_model, apart=True).tolist() == expected
-    found = await aquery_embedding(bundle, lambda: embed_model, apart=True)
-    assert found.tolist() == expected
 
 
 async def test_another_model_embeds_anew(index, new_model, question):
@@ -229,28 +216,6 @@ def test_a_node_that_a_store_does_not_have_is_left_out(
     assert_are_vectors_of([vector], nodes[:1], embed_model)
 
 
-@pytest.mark.parametrize(
-    "spelling", [uuid.UUID.__str__, lambda u: u.hex, lambda u: str(u).upper(), lambda u: u.urn]
-)
-def test_ids_that_qdrant_spells_its_own_way_are_found(spelling, index_over, embed_model):
-    """Ids of digits alone among them: 32 digits are a UUID and not a number."""
-    numbers = [0x1234, 0xABCD_EF00_0000_4000_8000_0000_0000_0001, 7 << 100]
-    nodes = [
-        TextNode(id_=spelling(uuid.UUID(int=number)), text=f"bees {i}")
-        for i, number in enumerate(numbers)
-    ]
-    store = QdrantVectorStore("docs", client=QdrantClient(":memory:"), index_doc_id=False)
-    index = index_over(store, nodes, embed_model)
-    assert_are_vectors_of(store_of(index).vectors(ids_of(nodes)), nodes, embed_model)
-    embed_model.forget()
-    assert len(SIFTRetriever(index).retrieve("bees")) == 3
-    assert embed_model.texts == []
-
-
-def test_another_kind_of_store_gives_nothing():
-    assert store_of(SimpleNamespace(vector_store=object())).vectors(["1"]) == [None]
-
-
 class KeepingStore(BasePydanticVectorStore):
     """A store that searches and gives no vectors back."""
 
@@ -306,22 +271,6 @@ async def test_a_look_up_serves_a_store_that_gives_nothing(
     assert pickle.loads(pickle.dumps(reranker)).vectors is None
 
 
-@pytest.mark.parametrize("kind", ["IVF without direct map", "IDMap"])
-def test_a_faiss_index_that_cannot_reconstruct_by_itself_is_read_all_the_same(
-    kind, index_over, nodes, embed_model
-):
-    size = embed_model.dimension
-    flat = faiss.IndexFlatIP(size)
-    if kind == "IDMap":
-        store = FaissMapVectorStore(faiss.IndexIDMap(flat))
-    else:
-        ivf = faiss.IndexIVFFlat(flat, size, 2, faiss.METRIC_INNER_PRODUCT)
-        ivf.train(np.random.default_rng(0).normal(size=(100, size)).astype(np.float32))
-        store = FaissVectorStore(ivf)
-    index = index_over(store, nodes, embed_model)
-    assert_are_vectors_of(store_of(index).vectors(ids_of(nodes)), nodes, embed_model)
-
-
 def test_a_faiss_id_given_twice_is_not_confused(index_over, nodes, embed_model):
     """FaissMapVectorStore gives a node added after a deletion an id that is in use."""
     store = FaissMapVectorStore(faiss.IndexIDMap2(faiss.IndexFlatIP(embed_model.dimension)))
@@ -356,13 +305,6 @@ def test_all_ids_of_a_faiss_index_are_read_once_for_any_number_of_queries(faiss_
     for node in nodes[:15] * 3:  # five of them are nowhere
         store_of(faiss_index).vectors([node.node_id])
     assert faiss_index.index_struct.nodes_dict.n_copies == 1
-
-
-def test_nodes_added_after_the_first_query_are_found(faiss_index, nodes, embed_model):
-    faiss_index.insert_nodes(nodes[10:12])
-    found = store_of(faiss_index).vectors(ids_of(nodes[:12]))
-    assert_are_vectors_of(found, nodes[:12], embed_model)
-    assert faiss_index.index_struct.nodes_dict.n_copies == 2
 
 
 def test_a_node_added_again_with_another_text_has_its_newest_vector(

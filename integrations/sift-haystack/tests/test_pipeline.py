@@ -5,7 +5,6 @@ from haystack import Document, Pipeline
 from haystack.components.embedders import MockDocumentEmbedder, MockTextEmbedder
 from haystack.components.preprocessors import DocumentSplitter
 from haystack.components.retrievers.in_memory import (
-    InMemoryBM25Retriever,
     InMemoryEmbeddingRetriever,
 )
 from haystack.core.errors import DeserializationError, SerializationError
@@ -76,18 +75,6 @@ async def test_an_awaited_pipeline_chooses_the_same(pipeline, question):
     assert await pipeline.run_async(asked) == pipeline.run(asked)
 
 
-def test_it_ranks_what_keywords_found(bare_documents, question, text_embedder, document_embedder):
-    store = InMemoryDocumentStore()
-    store.write_documents(bare_documents)
-    pipeline = Pipeline()
-    pipeline.add_component("retriever", InMemoryBM25Retriever(store, top_k=12))
-    ranker = SIFTRanker(top_k=3, text_embedder=text_embedder, document_embedder=document_embedder)
-    pipeline.add_component("ranker", ranker)
-    pipeline.connect("retriever", "ranker")
-    found = pipeline.run({"retriever": {"query": question}, "ranker": {"query": question}})
-    assert len(found["ranker"]["documents"]) == 3
-
-
 def test_chunks_of_one_document_are_told_by_the_splitter(document_embedder, query_embedding):
     whole = [Document(content="plants make sugar from light every day"), Document(content="bees")]
     chunks = DocumentSplitter(split_by="word", split_length=2).run(whole)["documents"]
@@ -131,14 +118,6 @@ def test_a_saved_pipeline_has_all_settings(selector):
     assert again.options.selector == selector
     assert again.text_embedder.dimension == again.document_embedder.dimension == 7
     assert again.model == "all-MiniLM-L6-v2"
-
-
-def test_a_loaded_ranker_chooses_the_same(bare_documents, question):
-    ranker = SIFTRanker(
-        4, text_embedder=MockTextEmbedder(), document_embedder=MockDocumentEmbedder()
-    )
-    expected = ranker.run(bare_documents, query=question)
-    assert reloaded(ranker).run(bare_documents, query=question) == expected
 
 
 def test_what_counts_tokens_is_saved_by_its_import_path():

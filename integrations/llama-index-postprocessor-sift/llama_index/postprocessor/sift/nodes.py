@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -14,13 +14,11 @@ from sift_core import (
     CandidatePool,
     Chosen,
     ContextSelector,
-    InvalidInputError,
     Place,
     Query,
     Selector,
-    cosine_similarities,
-    relevance_of_scores,
 )
+from sift_core.plugins import pool_for_query
 
 METADATA_KEY = "sift"
 
@@ -100,9 +98,9 @@ def distinct_nodes(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
 
 
 def node_pool(
-    query_embedding: npt.NDArray[np.floating],
+    target: npt.NDArray[np.floating],
     nodes: Sequence[NodeWithScore],
-    embeddings: npt.NDArray[np.floating],
+    vectors: Sequence[Any] | npt.NDArray[np.floating],
     *,
     use_scores: bool | None = None,
     for_llm: bool = False,
@@ -110,9 +108,9 @@ def node_pool(
     """Return nodes as a pool; row i is node i, which is in `pool.items[i]`.
 
     Args:
-        query_embedding: Shape (d,), or (m, d): cosines are those with the nearest of m.
+        target: The query's vector, shape (d,), or (m, d): cosines are those with the nearest of m.
         nodes: n nodes in order of arrival.
-        embeddings: Shape (n, d), row i the vector of node i.
+        vectors: n vectors, of d numbers each.
         use_scores: Whether the nodes' scores become the pool's `relevance`. Default: if they
             say more than the cosines do, see `sift_core.relevance_of_scores`.
         for_llm: Whether texts are what LlamaIndex's own synthesizers give to an LLM: the
@@ -123,29 +121,17 @@ def node_pool(
         InvalidInputError: If a vector is not finite, or dimensions differ; if `use_scores` is
             True and a node has no finite score.
     """
-    if not nodes:
-        return CandidatePool.empty(dimension=query_embedding.shape[-1])
-    if embeddings.shape[1:] != query_embedding.shape[-1:]:
-        raise InvalidInputError(
-            f"the nodes' vectors must have {query_embedding.shape[-1]} columns like the query, got "
-            f"{embeddings.shape[-1]}; were both made by one model?"
-        )
-    with np.errstate(invalid="ignore", over="ignore"):  # refused below
-        similarities = retrieved_by = cosine_similarities(query_embedding, embeddings)
-        if query_embedding.ndim == 2:  # LlamaIndex's retrievers look for the mean
-            retrieved_by = cosine_similarities(query_embedding.mean(axis=0), embeddings)
-    ids, scores = ids_of(nodes), [node.score for node in nodes]
-    pool_type = CandidatePool if for_llm else NodePool
-    return pool_type(
-        document_ids=ids,
+    return pool_for_query(
+        CandidatePool if for_llm else NodePool,
+        target,
+        vectors,
+        use_scores=use_scores if nodes else False,
+        # LlamaIndex's retrievers look for the mean.
+        searched_by=target.mean(axis=0) if target.ndim == 2 else None,
+        document_ids=ids_of(nodes),
         texts=NodeTexts(nodes, MetadataMode.LLM if for_llm else MetadataMode.NONE),
-        embeddings=embeddings,
-        similarities=similarities,
         metadata=[node.node.metadata for node in nodes],
-        relevance=relevance_of_scores(
-            scores, retrieved_by, document_ids=ids, use_scores=use_scores
-        ),
-        scores=scores,
+        scores=[node.score for node in nodes],
         items=nodes,
     )
 
@@ -162,9 +148,9 @@ def takes_several(selector: Selector | None) -> bool:
     return selector is None or isinstance(selector, ContextSelector)
 
 
-def token_counter(tokenizer: Callable[[str], Sequence[Any]] | None) -> Callable[[str], int]:
-    """Return a function that counts tokens. Without a tokenizer it takes `Settings.tokenizer`."""
-    return lambda text: len((tokenizer or get_tokenizer())(text))
+def count_tokens(text: str) -> int:
+    """Return how many tokens a text has by `Settings.tokenizer`."""
+    return len(get_tokenizer()(text))
 
 
 def chosen_nodes(
@@ -199,15 +185,9 @@ def chosen_nodes(
 
 def _explained(node: BaseNode, explanation: Mapping[str, Any]) -> BaseNode:
     """Return a copy that carries `explanation` where neither LLM nor embedder reads it."""
-    return node.model_copy(
-        update={
-            "metadata": ExplainedMetadata({**node.metadata, METADATA_KEY: explanation}),
-            "excluded_llm_metadata_keys": _with_key(node.excluded_llm_metadata_keys),
-            "excluded_embed_metadata_keys": _with_key(node.excluded_embed_metadata_keys),
-            "relationships": dict(node.relationships),
-        }
-    )
-
-
-def _with_key(keys: list[str]) -> list[str]:
-    return keys if METADATA_KEY in keys else [*keys, METADATA_KEY]
+    keys = ("excluded_llm_metadata_keys", "excluded_embed_metadata_keys")
+    hidden = {name: list(dict.fromkeys([*getattr(node, name), METADATA_KEY])) for name in keys}
+    metadata = ExplainedMetadata({**node.metadata, METADATA_KEY: explanation})
+    relationships = dict(node.relationships)
+    update = {**hidden, "metadata": metadata, "relationships": relationships}
+    return node.model_copy(update=update)

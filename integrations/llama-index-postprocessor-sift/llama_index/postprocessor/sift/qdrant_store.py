@@ -22,7 +22,7 @@ def keeping_vectors(store: Any) -> tuple[Any, Callable[[Sequence[str]], list[Any
     Args:
         store: A QdrantVectorStore that has looked up how its collection names vectors.
     """
-    copied, kept = copy.copy(store), {}
+    copied, kept = copy.copy(store), dict[Any, Any]()
     for side in ("_client", "_aclient"):
         if (client := getattr(store, side)) is not None:
             setattr(copied, side, _Client(client, store.dense_vector_name, kept))

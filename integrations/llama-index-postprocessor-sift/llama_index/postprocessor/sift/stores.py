@@ -20,7 +20,7 @@ from sift_core import CandidateSourceError, InvalidInputError, paced
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 
 # One vector a node. A node without a vector has None; a matrix holds the vectors of all nodes.
-Rows: TypeAlias = Matrix | Sequence[Any]
+Vectors: TypeAlias = Matrix | Sequence[Any]
 
 # From a list of node ids to a mapping of ids to vectors; ids without a vector are left out.
 VectorsById: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
@@ -47,7 +47,7 @@ class Store:
         collection = getattr(self.store, "collection_name", None)
         return type(self.store).__name__ + (f" {collection!r}" if collection else "")
 
-    def vectors(self, node_ids: Sequence[str]) -> Rows:
+    def vectors(self, node_ids: Sequence[str]) -> Vectors:
         """Return the stored vector of each node, None where the store does not have it.
 
         One call to the store, O(nodes asked for).
@@ -57,7 +57,7 @@ class Store:
         """
         return [None] * len(node_ids)
 
-    async def avectors(self, node_ids: Sequence[str], *, dimension: int) -> Rows:
+    async def avectors(self, node_ids: Sequence[str], *, dimension: int) -> Vectors:
         """Return what `vectors` does, without blocking the event loop.
 
         `dimension` is d of the vectors, for the pace at which Qdrant is asked.
@@ -71,7 +71,7 @@ class Store:
             InvalidInputError: Where it cannot.
         """
 
-    def prepare(self, retriever: VectorIndexRetriever) -> Callable[[Sequence[str]], Rows]:
+    def prepare(self, retriever: VectorIndexRetriever) -> Callable[[Sequence[str]], Vectors]:
         """Prepare a retriever for one search; return a function that has its hits' vectors."""
         return self.vectors
 
@@ -88,11 +88,11 @@ class SimpleStore(Store):
     is_awaited = False
     ignored = ("doc_ids", "alpha", "sparse_top_k", "hybrid_top_k")
 
-    def vectors(self, node_ids: Sequence[str]) -> Rows:
+    def vectors(self, node_ids: Sequence[str]) -> Vectors:
         """Return the stored vector of each node."""
         return [self.store.data.embedding_dict.get(node_id) for node_id in node_ids]
 
-    def prepare(self, retriever: VectorIndexRetriever) -> Callable[[Sequence[str]], Rows]:
+    def prepare(self, retriever: VectorIndexRetriever) -> Callable[[Sequence[str]], Vectors]:
         """Leave out nodes of other indexes, which the store may hold, as `as_retriever` does."""
         if retriever._node_ids is None:
             retriever._node_ids = list(self.index.index_struct.nodes_dict.values())
@@ -116,7 +116,7 @@ class FaissStore(Store):
         """Whether it has no vector: LlamaIndex 0.13 fails over it."""
         return bool(self.store.client.ntotal == 0)
 
-    def vectors(self, node_ids: Sequence[str]) -> Rows:
+    def vectors(self, node_ids: Sequence[str]) -> Vectors:
         """Return the stored vector of each node."""
         from sift_core.sources.faiss import stored_vectors
 
@@ -151,7 +151,7 @@ class FaissStore(Store):
         ]
 
 
-# The rows of a FaissVectorStore by node id, and how many there were. Rows are never removed.
+# The rows of a FaissVectorStore by node id, and how many there were. Vectors are never removed.
 _rows_by_index: weakref.WeakKeyDictionary[VectorStoreIndex, tuple[int, dict[str, str]]]
 _rows_by_index = weakref.WeakKeyDictionary()
 
@@ -182,7 +182,7 @@ class QdrantStore(Store):
         self.modes = (VectorStoreQueryMode.DEFAULT, *(hybrid if self.store.enable_hybrid else ()))
         self._knows_names = False
 
-    def vectors(self, node_ids: Sequence[str]) -> Rows:
+    def vectors(self, node_ids: Sequence[str]) -> Vectors:
         """Return the stored vector of each node, None for all where there is no sync client."""
         from sift_core.sources.qdrant import stored_vectors
 
@@ -193,7 +193,7 @@ class QdrantStore(Store):
             self.store.client, self.store.collection_name, node_ids, vector_name=name
         )
 
-    async def avectors(self, node_ids: Sequence[str], *, dimension: int) -> Rows:
+    async def avectors(self, node_ids: Sequence[str], *, dimension: int) -> Vectors:
         """Return what `vectors` does."""
         from sift_core.sources.qdrant import astored_vectors
 
@@ -213,7 +213,7 @@ class QdrantStore(Store):
                 "(aretrieve, aquery), or give the store a `client` as well as its `aclient`"
             )
 
-    def prepare(self, retriever: VectorIndexRetriever) -> Callable[[Sequence[str]], Rows]:
+    def prepare(self, retriever: VectorIndexRetriever) -> Callable[[Sequence[str]], Vectors]:
         """Ask for vectors as well; a hit without one has none in the store either."""
         from llama_index.postprocessor.sift.qdrant_store import keeping_vectors
 
@@ -239,7 +239,7 @@ class ChromaStore(Store):
     ignored = ("node_ids", "doc_ids", "alpha", "sparse_top_k", "hybrid_top_k")
     modes = (VectorStoreQueryMode.DEFAULT,)
 
-    def vectors(self, node_ids: Sequence[str]) -> Rows:
+    def vectors(self, node_ids: Sequence[str]) -> Vectors:
         """Return the stored vector of each node."""
         try:
             found = self.store.client.get(ids=list(dict.fromkeys(node_ids)), include=["embeddings"])

@@ -216,12 +216,12 @@ class SIFTSynthesizer(BaseSynthesizer):
         if (reader := self._reader_of(choice)) is not None:
             texts = choice.used.texts
             text = reader.get_response(bundle.query_str, text_chunks=texts, **settings)
-            return choice, text, _report_of(choice, "llm")
+            return choice, text, _report(choice, "llm")
         if self._streaming:
-            report = _report_of(choice, "engine")
+            report = _report(choice, "engine")
             return choice, _pieces(self._engine.stream_from(choice, **settings), report), report
         answer = self._engine.answer_from(choice, **settings)
-        return choice, answer.text, _report_of_answer(answer)
+        return choice, answer.text, _report(answer, "engine")
 
     async def _awritten(
         self, bundle: QueryBundle, nodes: Sequence[NodeWithScore], settings: dict[str, Any]
@@ -234,12 +234,12 @@ class SIFTSynthesizer(BaseSynthesizer):
         if (reader := self._reader_of(choice)) is not None:
             texts = choice.used.texts
             text = await reader.aget_response(bundle.query_str, text_chunks=texts, **settings)
-            return choice, text, _report_of(choice, "llm")
+            return choice, text, _report(choice, "llm")
         if self._streaming:
-            report = _report_of(choice, "engine")
+            report = _report(choice, "engine")
             return choice, _apieces(self._engine.astream_from(choice, **settings), report), report
         answer = await self._engine.aanswer_from(choice, **settings)
-        return choice, answer.text, _report_of_answer(answer)
+        return choice, answer.text, _report(answer, "engine")
 
     def _chosen(
         self, bundle: QueryBundle, mode: AnswerMode, pool: CandidatePool, query: Query
@@ -307,20 +307,20 @@ def _nodes_of(texts: Sequence[str]) -> list[NodeWithScore]:
     return [NodeWithScore(node=TextNode(text=text)) for text in texts]
 
 
-def _report(
-    made: Choice | Answer | None = None,
-    model: str | None = None,
-    chunks: CandidatePool | None = None,
-    deviation: float = math.nan,
-) -> dict[str, Any]:
-    """Return what a response says of itself, before the engine has an answer.
+def _report(made: Choice | Answer | None = None, model: str | None = None) -> dict[str, Any]:
+    """Return what a response says of itself.
 
     Args:
-        made: Default: nothing was retrieved.
+        made: An answer, or the choice where the engine has none, or not yet. Default: nothing was
+            retrieved.
         model: Who writes, "engine" or "llm".
-        chunks: Those that are used.
-        deviation: σ at the query given these, NaN without any.
     """
+    chunks, deviation = CandidatePool.empty(), math.nan
+    answer = made if isinstance(made, Answer) else None
+    if isinstance(made, Answer):
+        chunks, deviation = made.chunks or chunks, made.standard_deviation
+    elif made is not None:
+        chunks, deviation = made.used, made.standard_deviation(made.used)
     is_known = not math.isnan(deviation)
     return {
         "mode": made.mode.value if made else None,
@@ -328,44 +328,25 @@ def _report(
         "reasons": list(made.reasons) if made else ["nothing was retrieved"],
         "variance": deviation**2 if is_known else None,
         "standard_deviation": deviation if is_known else None,
-        "node_ids": list(dict.fromkeys(chunks.document_ids)) if chunks else [],
+        "node_ids": list(dict.fromkeys(chunks.document_ids)),
         "timings": dict(made.timings) if made else {},
-        "finish_reason": None,
-        "n_prompt_tokens": None,
-        "n_new_tokens": None,
-        "citations": [],
-        "is_refusal": False,
+        "finish_reason": answer.finish_reason if answer else None,
+        "n_prompt_tokens": answer.n_prompt_tokens if answer else None,
+        "n_new_tokens": answer.n_new_tokens if answer else None,
+        "citations": [asdict(one) for one in answer.citations] if answer else [],
+        "is_refusal": answer.is_refusal if answer else False,
     }
-
-
-def _report_of(choice: Choice, model: str) -> dict[str, Any]:
-    """Return what a response says of itself while, or where, the engine has no answer."""
-    chunks = choice.used
-    return _report(choice, model, chunks, choice.standard_deviation(chunks))
-
-
-def _report_of_answer(answer: Answer) -> dict[str, Any]:
-    """Return what a response says of an answer of the engine."""
-    facts = answer.as_dict()
-    return {
-        **_report(answer, "engine", answer.chunks, answer.standard_deviation),
-        **{name: facts[name] for name in _FACTS},
-        "citations": [asdict(one) for one in answer.citations],
-    }
-
-
-_FACTS = ("finish_reason", "n_prompt_tokens", "n_new_tokens", "is_refusal")
 
 
 # LlamaIndex recognises streams by the type of a generator.
 def _pieces(stream: AnswerStream, report: dict[str, Any]) -> Generator[str, None, None]:
     with stream:
         yield from stream
-        report |= _report_of_answer(stream.answer())
+        report |= _report(stream.answer(), "engine")
 
 
 async def _apieces(stream: AsyncAnswerStream, report: dict[str, Any]) -> AsyncGenerator[str, None]:
     async with stream:
         async for piece in stream:
             yield piece
-        report |= _report_of_answer(await stream.answer())
+        report |= _report(await stream.answer(), "engine")

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from llama_index.postprocessor.sift.nodes import ids_of, node_pool, query_of
-from llama_index.postprocessor.sift.stores import Matrix, Rows, VectorsById, store_of
+from llama_index.postprocessor.sift.stores import Vectors, VectorsById, store_of
 from llama_index.postprocessor.sift.tracking import (
     Vector,
     VectorSource,
@@ -27,7 +28,8 @@ from llama_index.postprocessor.sift.tracking import (
     is_same_model,
     sources_of,
 )
-from sift_core import CandidatePool, InvalidInputError, KeptVectors, Query, vectors_by_id
+from sift_core import CandidatePool, InvalidInputError, KeptVectors, Query
+from sift_core.plugins import fill_gaps, look_up_missing
 
 Model: TypeAlias = Callable[[], BaseEmbedding]  # asked only where something must be embedded
 
@@ -67,14 +69,15 @@ class VectorLookup:
         """
         if not nodes:
             return CandidatePool.empty(), Query(text=bundle.query_str)
-        rows = NodeVectors(nodes, self.given)
-        sources = self._sources(rows.ids)
+        sources = self._sources(nodes)
         target = query_embedding(bundle, lambda: self._model_of_query(sources), apart=self.apart)
+        vectors: Vectors = [None] * len(nodes)
         for source in sources:
-            if ids := rows.missing_ids():
-                rows.fill(store_of(source.index).vectors(ids))
-        found = rows.embedded(lambda: self._model(sources), _stores_of(sources))
-        return self._pool(target, nodes, found), query_of(bundle, target)
+            if ids := _missing_ids(nodes, vectors):
+                vectors = fill_gaps(vectors, store_of(source.index).vectors(ids))
+        model, place = partial(self._model, sources), _stores_of(sources)
+        vectors = node_vectors(nodes, vectors, model, place, self.given)
+        return self._pool(target, nodes, vectors), query_of(bundle, target)
 
     async def acandidates(
         self, bundle: QueryBundle, nodes: Sequence[NodeWithScore]
@@ -82,27 +85,27 @@ class VectorLookup:
         """Return what `candidates` returns, awaiting stores and models."""
         if not nodes:
             return CandidatePool.empty(), Query(text=bundle.query_str)
-        rows = NodeVectors(nodes, self.given)
-        sources = self._sources(rows.ids)
+        sources = self._sources(nodes)
         target = await aquery_embedding(
             bundle, lambda: self._model_of_query(sources), apart=self.apart
         )
+        vectors: Vectors = [None] * len(nodes)
         for source in sources:
-            if ids := rows.missing_ids():
-                rows.fill(await store_of(source.index).avectors(ids, dimension=target.shape[-1]))
-        found = await rows.aembedded(lambda: self._model(sources), _stores_of(sources))
-        return self._pool(target, nodes, found), query_of(bundle, target)
+            if ids := _missing_ids(nodes, vectors):
+                found = await store_of(source.index).avectors(ids, dimension=target.shape[-1])
+                vectors = fill_gaps(vectors, found)
+        model, place = partial(self._model, sources), _stores_of(sources)
+        vectors = await anode_vectors(nodes, vectors, model, place, self.given)
+        return self._pool(target, nodes, vectors), query_of(bundle, target)
 
     def _pool(
-        self, target: Vector, nodes: Sequence[NodeWithScore], embeddings: Matrix
+        self, target: Vector, nodes: Sequence[NodeWithScore], vectors: Vectors
     ) -> CandidatePool:
-        return node_pool(
-            target, nodes, embeddings, use_scores=self.use_scores, for_llm=self.for_llm
-        )
+        return node_pool(target, nodes, vectors, use_scores=self.use_scores, for_llm=self.for_llm)
 
-    def _sources(self, node_ids: Sequence[str]) -> list[VectorSource]:
+    def _sources(self, nodes: Sequence[NodeWithScore]) -> list[VectorSource]:
         if self.index is None:
-            return sources_of(node_ids)
+            return sources_of(ids_of(nodes))
         return [VectorSource(index=self.index, embed_model=self.index._embed_model)]
 
     def _model(self, sources: Sequence[VectorSource]) -> BaseEmbedding:
@@ -133,98 +136,80 @@ def _stores_of(sources: Sequence[VectorSource]) -> str:
     return ", ".join(store_of(source.index).name for source in sources) or "no vector store"
 
 
-class NodeVectors:
-    """The vectors of one or more nodes, as they are found."""
+def _missing_ids(nodes: Sequence[NodeWithScore], vectors: Vectors) -> list[str]:
+    """Return the ids of the nodes without a vector."""
+    return [name for name, row in zip(ids_of(nodes), vectors, strict=True) if row is None]
 
-    def __init__(self, nodes: Sequence[NodeWithScore], given: VectorsById | None = None) -> None:
-        self.ids = ids_of(nodes)
-        self._nodes = nodes
-        self._given = given
-        self._rows: Rows = [None] * len(nodes)
 
-    def _missing(self) -> list[int]:
-        if isinstance(self._rows, np.ndarray):
-            return []
-        return [i for i, row in enumerate(self._rows) if row is None]
+def node_vectors(
+    nodes: Sequence[NodeWithScore],
+    vectors: Vectors,
+    model: Model,
+    place: str,
+    given: VectorsById | None = None,
+) -> Vectors:
+    """Return n vectors, after looking up and embedding those that are missing.
 
-    def missing_ids(self) -> list[str]:
-        """Return the ids of the nodes without a vector."""
-        return [self.ids[i] for i in self._missing()]
+    A text is embedded once, as long as its vector is kept (`sift_core.KeptVectors`).
 
-    def fill(self, found: Rows) -> None:
-        """Give each node without a vector the one that was found. Nodes not found have None."""
-        missing = self._missing()
-        if len(missing) == len(self._rows):
-            self._rows = found
-            return
-        rows = list(self._rows)
-        for i, row in zip(missing, found, strict=True):
-            rows[i] = row
-        self._rows = rows
+    Args:
+        nodes: n nodes.
+        vectors: n vectors; None for a node that the store does not have.
+        model: Called if there is something to embed.
+        place: Name of the store for the log, which has one warning for each.
+        given: Looks up vectors, as in `sift_core.vectors_by_id`. Default: there is no function.
+    """
+    vectors, texts = _texts_to_embed(nodes, look_up_missing(vectors, ids_of(nodes), given), place)
+    if not texts:
+        return vectors
+    embedder = model()
+    made = _kept.embedded(embedder, texts, embedder.get_text_embedding_batch)
+    return fill_gaps(vectors, made)
 
-    def embedded(self, model: Model, store: str) -> Matrix:
-        """Return the vectors, shape (n, d), after looking up and embedding those that are missing.
 
-        A text is embedded once, as long as its vector is kept (`sift_core.KeptVectors`).
+async def anode_vectors(
+    nodes: Sequence[NodeWithScore],
+    vectors: Vectors,
+    model: Model,
+    place: str,
+    given: VectorsById | None = None,
+) -> Vectors:
+    """Return what `node_vectors` returns, awaiting the model; `given` runs in a thread."""
+    if given is not None:
+        vectors = await asyncio.to_thread(look_up_missing, vectors, ids_of(nodes), given)
+    vectors, texts = _texts_to_embed(nodes, vectors, place)
+    if not texts:
+        return vectors
+    embedder = model()
+    made = await _kept.aembedded(embedder, texts, embedder.aget_text_embedding_batch)
+    return fill_gaps(vectors, made)
 
-        Args:
-            model: Called if there is something to embed.
-            store: Name of the store for the log, which has one warning for each.
 
-        Raises:
-            InvalidInputError: If the vectors differ in length.
-        """
-        self._fill_given()
-        if texts := self._texts_to_embed(store):
-            embedder = model()
-            self.fill(_kept.embedded(embedder, texts, embedder.get_text_embedding_batch))
-        return self._matrix()
-
-    async def aembedded(self, model: Model, store: str) -> Matrix:
-        """Return what `embedded` returns, awaiting the model."""
-        if self._given is not None:
-            await asyncio.to_thread(self._fill_given)
-        if texts := self._texts_to_embed(store):
-            embedder = model()
-            self.fill(await _kept.aembedded(embedder, texts, embedder.aget_text_embedding_batch))
-        return self._matrix()
-
-    def _fill_given(self) -> None:
-        if self._given is not None and (ids := self.missing_ids()):
-            self.fill(vectors_by_id(self._given, ids))
-
-    def _texts_to_embed(self, store: str) -> list[str]:
-        """Return the texts of nodes without a vector, not on the node either, as for an index."""
-        if missing := self._missing():
-            self.fill([self._nodes[i].node.embedding for i in missing])
-        missing = self._missing()
-        if missing:
-            level = logging.DEBUG if store in _warned_of else logging.WARNING
-            _warned_of.add(store)
-            _logger.log(
-                level,
-                "embedding %d of %d nodes again: their vectors are neither on the nodes nor in a "
-                "vector store that was found and can be read (Chroma, Qdrant, Faiss, "
-                "SimpleVectorStore), but in %s; pass a function that looks them up as vectors=..., "
-                "or give a reranker or synthesizer the VectorStoreIndex that has them as "
-                "index=.... Their vectors are kept; this is said once",
-                len(missing),
-                len(self._nodes),
-                store,
-            )
-        return [self._nodes[i].node.get_content(MetadataMode.EMBED) for i in missing]
-
-    def _matrix(self) -> Matrix:
-        if isinstance(self._rows, np.ndarray):
-            return self._rows
-        rows = [np.asarray(row) for row in self._rows]
-        shapes = {row.shape for row in rows}
-        if len(shapes) > 1:
-            raise InvalidInputError(
-                f"the nodes' vectors must all have one shape, got {sorted(shapes)}; "
-                f"were they made by different embedding models?"
-            )
-        return np.array(rows)
+def _texts_to_embed(
+    nodes: Sequence[NodeWithScore], vectors: Vectors, place: str
+) -> tuple[Vectors, list[str]]:
+    """Return the vectors with those on the nodes, and the texts of nodes that still have none."""
+    if isinstance(vectors, np.ndarray):
+        return vectors, []
+    pairs = zip(nodes, vectors, strict=True)
+    vectors = [node.node.embedding if vector is None else vector for node, vector in pairs]
+    missing = [node for node, vector in zip(nodes, vectors, strict=True) if vector is None]
+    if missing:
+        level = logging.DEBUG if place in _warned_of else logging.WARNING
+        _warned_of.add(place)
+        _logger.log(
+            level,
+            "embedding %d of %d nodes again: their vectors are neither on the nodes nor in a "
+            "vector store that was found and can be read (Chroma, Qdrant, Faiss, "
+            "SimpleVectorStore), but in %s; pass a function that looks them up as vectors=..., "
+            "or give a reranker or synthesizer the VectorStoreIndex that has them as "
+            "index=.... Their vectors are kept; this is said once",
+            len(missing),
+            len(nodes),
+            place,
+        )
+    # As for an index.
+    return vectors, [node.node.get_content(MetadataMode.EMBED) for node in missing]
 
 
 def query_embedding(bundle: QueryBundle, model: Model, *, apart: bool = False) -> Vector:
@@ -267,13 +252,12 @@ def _made_before(
     texts, brought = bundle.embedding_strs, bundle.embedding
     if brought is None and not texts:
         raise InvalidInputError("the query has neither an embedding nor a text to embed")
+    if brought is None or (apart and len(texts) > 1):
+        each = embedded_before(texts, model)
+        if each is not None and (brought is None or np.allclose(each.mean(axis=0), brought)):
+            return _apart_or_mean(each, apart=apart)
     if brought is None:
-        each = embedded_before(texts, model)
-        return None if each is None else _apart_or_mean(each, apart=apart)
-    if apart and len(texts) > 1:
-        each = embedded_before(texts, model)
-        if each is not None and np.allclose(each.mean(axis=0), brought):
-            return each
+        return None
     made = embedded_queries().get(texts[0]) if texts else None
     made_by = made[0]() if made else None
     return brought if made_by is None or is_same_model(made_by, model()) else None

@@ -6,18 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 from haystack import Document
 
-from sift_core import (
-    CandidatePool,
-    Chosen,
-    InvalidInputError,
-    Place,
-    Query,
-    cosine_similarities,
-    relevance_of_scores,
-)
+from sift_core import CandidatePool, Chosen, Place, Query
+from sift_core.plugins import pool_for_query
 
 FILE_KEY = "file_path"  # where `meta` names a chunk's file, unless `document_key` is given
 SPLIT_KEY = "source_id"  # where Haystack's splitters name the document that they split
@@ -69,28 +61,15 @@ def document_pool(
     Raises:
         InvalidInputError: If a vector is not finite, or has another dimension than the query's.
     """
-    d = len(query.vector)
-    lengths = {len(vector) for vector in vectors}
-    if lengths != {d}:
-        raise InvalidInputError(
-            f"the query has {d} dimensions, the documents have {sorted(lengths)}; were all "
-            f"embedded by one model?"
-        )
-    rows = np.array(vectors, dtype=np.float64)
-    ids = [document.id for document in documents]
-    scores = [document.score for document in documents]
-    with np.errstate(invalid="ignore", over="ignore"):  # refused below
-        similarities = cosine_similarities(query.vectors, rows)
-    return DocumentPool(
-        document_ids=ids,
+    return pool_for_query(
+        DocumentPool,
+        query.vectors,
+        vectors,
+        use_scores=use_scores,
+        document_ids=[document.id for document in documents],
         texts=[document.content or "" for document in documents],
-        embeddings=rows,
-        similarities=similarities,
         metadata=[document.meta for document in documents],
-        relevance=relevance_of_scores(
-            scores, similarities, document_ids=ids, use_scores=use_scores
-        ),
-        scores=scores,
+        scores=[document.score for document in documents],
         items=documents,
     )
 

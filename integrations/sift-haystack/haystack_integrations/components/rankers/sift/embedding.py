@@ -11,6 +11,7 @@ from typing import Any
 from haystack import Document
 
 from sift_core import Embedder, InvalidInputError
+from sift_core.plugins import fill_gaps
 
 _logger = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ def without_embedding(documents: Sequence[Document], document_embedder: Any) -> 
 
 def vectors_of(
     documents: Sequence[Document], embedded: Sequence[Document]
-) -> list[Sequence[float]]:
+) -> Sequence[Sequence[float]]:
     """Return a vector a document; `embedded` are those without one, in their order.
 
     Raises:
@@ -127,7 +128,4 @@ def vectors_of(
             f"`document_embedder` must return each document with an embedding: {n_missing} "
             f"document(s) gave {len(made)} embedding(s)"
         )
-    rest = iter(made)
-    return [
-        next(rest) if document.embedding is None else document.embedding for document in documents
-    ]
+    return fill_gaps([document.embedding for document in documents], made)

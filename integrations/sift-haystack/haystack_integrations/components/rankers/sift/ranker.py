@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 _OPTIONS = {one.name for one in fields(ChoiceOptions)} - {"n_select", "n_candidates"}
+_OWN = ("top_k", "score", "use_scores", "text_embedder", "document_embedder", "model")
 
 
 @component
@@ -131,16 +131,7 @@ class SIFTRanker:
         if (count := options["count_tokens"]) is not None:
             options["count_tokens"] = serialize_callable(count)
         options["selector"] = to_plain(options["selector"])
-        return default_to_dict(
-            self,
-            top_k=self.top_k,
-            score=self.score,
-            use_scores=self.use_scores,
-            text_embedder=self.text_embedder,
-            document_embedder=self.document_embedder,
-            model=self.model,
-            **options,
-        )
+        return default_to_dict(self, **{name: getattr(self, name) for name in _OWN}, **options)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SIFTRanker:
@@ -154,9 +145,8 @@ class SIFTRanker:
                 may not be imported.
         """
         settings = dict(data.get("init_parameters", {}))
-        own = inspect.signature(cls.__init__).parameters.keys() - {"options"}
         # Haystack itself refuses unknown names only where a class takes no `**options`.
-        if unknown := sorted(settings.keys() - own - _OPTIONS):
+        if unknown := sorted(settings.keys() - {*_OWN, *_OPTIONS}):
             raise DeserializationError(f"SIFTRanker has no argument {unknown[0]!r}")
         if isinstance(settings.get("count_tokens"), str):
             settings["count_tokens"] = deserialize_callable(settings["count_tokens"])
