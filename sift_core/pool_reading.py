@@ -16,7 +16,7 @@ from sift_core.types import CandidatePool, FloatArray, Query
 
 __all__ = ["PoolReading", "read_pool"]
 
-WORDS_IN_RELEVANCE = 0.6  # of `share`: decision 0034
+WORDS_IN_RELEVANCE = 0.6  # of `share`: decision 0036
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
