@@ -48,7 +48,7 @@ def serve(model: str) -> None:
 
     from sift_core.cli.serve import listener_at
     from sift_core.service import ServiceSettings, create_app
-    from sift_core.service.header_timeout import PromptHeaders
+    from sift_core.service.guard import PromptHeaders
 
     listener = listener_at("127.0.0.1", 0)
     print(listener.getsockname()[1], flush=True)

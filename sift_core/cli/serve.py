@@ -319,7 +319,7 @@ def _run(app: Any, host: str, listener: Any) -> None:
     except ImportError as error:
         raise MissingDependencyError("uvicorn", extra="serve") from error
 
-    from sift_core.service.header_timeout import PromptHeaders
+    from sift_core.service.guard import PromptHeaders
 
     config = uvicorn.Config(
         app,

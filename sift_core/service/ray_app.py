@@ -140,11 +140,9 @@ def app(arguments: RayArguments) -> serve.Application:
     The config file's `deployments` goes before this.
     """
     settings = arguments.service_settings()
-    n_answers = settings.n_answers + settings.n_waiting_answers
-    n_rankings = settings.n_rankings + settings.n_waiting_rankings
     deployment = serve.deployment(
         name="sift",
-        max_ongoing_requests=n_answers + n_rankings,
+        max_ongoing_requests=settings.n_requests,
         max_queued_requests=MAX_QUEUED,
         graceful_shutdown_timeout_s=settings.timeout_s,
         request_router_config=RequestRouterConfig(

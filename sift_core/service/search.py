@@ -18,9 +18,16 @@ from sift_core.protocols import Selector
 from sift_core.selection.explain import explain
 from sift_core.selection.select import selector_from_settings
 from sift_core.service.errors import RefusedError
-from sift_core.service.http import MAX_QUERIES, ChoiceBody, JsonAnswer, JsonRoute, Many
+from sift_core.service.http import (
+    MAX_CANDIDATES,
+    MAX_CHOICES,
+    MAX_QUERIES,
+    ChoiceBody,
+    JsonAnswer,
+    JsonRoute,
+    Many,
+)
 from sift_core.service.metadata import Filter, filter_for, title_and_url
-from sift_core.service.ranking import MAX_CANDIDATES, MAX_CHOICES
 from sift_core.service.state import Service
 from sift_core.sources.several_queries import queries_of
 from sift_core.types import CandidatePool

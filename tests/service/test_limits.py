@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from sift_core import CandidateSourceError, InMemorySource, InvalidInputError
-from sift_core.service import ServiceSettings, create_app
+from sift_core.service import ServiceSettings, create_app, guard, openai, state
 from sift_core.testing import HashingEmbedder
 from tests.engines import changed
 from tests.service.servers import (
@@ -80,7 +80,7 @@ def test_the_right_key_opens_all_and_health_needs_none(source, embedder):
         {"model_name": "a:b"},
         {"model_name": 5},
         {"timeout_s": 0},
-        {"max_held_bytes": 1},
+        {"max_body_bytes": 0},
         {"n_answers": 0},
     ],
 )
@@ -100,8 +100,9 @@ def test_a_large_body_is_refused(source, embedder, path, is_chunked):
         assert DIALECTS[path](answer.json())
 
 
-def test_a_body_that_does_not_arrive_is_not_waited_for(source, embedder):
-    with service(source=source, embedder=embedder, body_timeout_s=0.2) as client:
+def test_a_body_that_does_not_arrive_is_not_waited_for(source, embedder, monkeypatch):
+    monkeypatch.setattr(guard, "BODY_S", 0.2)
+    with service(source=source, embedder=embedder) as client:
         address = (client.base_url.host, client.base_url.port)
         with socket.create_connection(address, timeout=PATIENCE_S) as connection:
             connection.sendall(
@@ -155,8 +156,9 @@ def test_a_client_that_goes_away_stops_its_learning(slow_engine, is_streamed):
         assert figures(client)["sift_learning_steps_total"] <= steps + 1  # was being taken
 
 
-def test_a_full_queue_says_when_to_come_back(slow_engine):
-    with service(slow_engine, n_answers=1, n_waiting_answers=1) as client, ExitStack() as others:
+def test_a_full_queue_says_when_to_come_back(slow_engine, monkeypatch):
+    monkeypatch.setattr(state, "WAITING_ANSWERS", 1)
+    with service(slow_engine, n_answers=1) as client, ExitStack() as others:
         for n in (1, 2):
             others.enter_context(asked(client, "/v1/chat/completions", LONG))
             until(lambda n=n: _n_unfinished(client) == n)
@@ -247,8 +249,9 @@ def test_streams_go_on_side_by_side(slow_engine):
             assert _n_unfinished(client) == 1  # still learning
 
 
-def test_a_quiet_stream_says_that_it_lives(slow_engine):
-    with service(slow_engine, n_answers=1, keep_alive_s=0.05) as client, ExitStack() as others:
+def test_a_quiet_stream_says_that_it_lives(slow_engine, monkeypatch):
+    monkeypatch.setattr(openai, "KEEP_ALIVE_S", 0.05)
+    with service(slow_engine, n_answers=1) as client, ExitStack() as others:
         others.enter_context(asked(client, "/v1/chat/completions", LONG))
         until(lambda: _n_unfinished(client) == 1)
         body = {**CHAT, "stream": True}

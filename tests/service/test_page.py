@@ -15,7 +15,7 @@ pytest.importorskip("playwright", reason="drives the browser")
 from playwright.sync_api import expect, sync_playwright
 
 from sift_core import InMemorySource
-from sift_core.service import create_app
+from sift_core.service import create_app, state
 from sift_core.testing import HashingEmbedder
 from tests.engines import changed
 from tests.service.servers import PATIENCE_S, TEXTS, figures, service, serving, until
@@ -194,9 +194,10 @@ def test_a_failure_is_a_sentence(opened, source):
         expect(problem).to_have_text("Type a question first.")
 
 
-def test_a_busy_service_says_when_to_come_back(opened, engine):
+def test_a_busy_service_says_when_to_come_back(opened, engine, monkeypatch):
+    monkeypatch.setattr(state, "WAITING_ANSWERS", 1)
     endless = changed(engine, n_steps=10_000, cache=None)
-    with service(endless, n_answers=1, n_waiting_answers=1) as client:
+    with service(endless, n_answers=1) as client:
         address = str(client.base_url).rstrip("/")
         with opened(address) as first, opened(address) as second:
             ask(first)

@@ -84,7 +84,6 @@ def cluster(random_model):
     application["args"] = {
         "open_app": "tests.service.servers:opened_tiny",
         "options": {"model": str(random_model)},
-        "settings": {"keep_alive_s": 0.02},
     }
     (deployment,) = application["deployments"]
     deployment["ray_actor_options"]["num_cpus"] = 0.1

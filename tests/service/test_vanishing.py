@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from sift_core import ContextSelector, InMemorySource
-from sift_core.service.work_queue import WorkQueue
+from sift_core.service.state import WorkQueue
 from sift_core.testing import HashingEmbedder
 from tests.engines import changed
 from tests.service.servers import CHAT, LONG, PATIENCE_S, TEXTS, asked, figures, service, until
@@ -123,14 +123,12 @@ def test_who_goes_while_texts_are_embedded_has_none_chosen():
 def test_who_goes_as_the_turn_comes_takes_none():
     async def is_cancelled():
         queue = WorkQueue(1, 1)
-        first, second = queue.ticket(), queue.ticket()
-        await first.__aenter__()
-        task = asyncio.create_task(second.enter_within(PATIENCE_S))
-        await asyncio.sleep(0.01)
-        first.give_back()
+        async with queue.turn():
+            task = asyncio.create_task(queue.turn(PATIENCE_S).__aenter__())
+            await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.wait([task])
-        return task.cancelled() and not queue.is_full
+        return task.cancelled() and queue.n_running == 0
 
     assert asyncio.run(is_cancelled())
 
