@@ -148,17 +148,17 @@ async def _refuse_body(request: Request, error: Exception) -> NoReturn:
             status=415,
             code="no_json",
         )
-    faults = [
-        (_place(fault, error.body), fault["msg"].removeprefix("Value error, ")[:_MAX_QUOTED])
-        for fault in error.errors()
-    ]
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         raise RefusedError(f"the body is no JSON: {first['ctx']['error']}", code="no_json")
     if first["type"] == "missing" and first["loc"] == ("body",):
         raise RefusedError("the body is empty; send an object in JSON", code="no_json")
-    message = "; ".join(f"`{place}`: {why}" if place else why for place, why in faults[:5])
-    raise RefusedError(message, param=faults[0][0] or None)
+    places, faults = [], []
+    for fault in error.errors()[:5]:
+        places.append(_place(fault, error.body))
+        why = fault["msg"].removeprefix("Value error, ")[:_MAX_QUOTED]
+        faults.append(f"`{places[-1]}`: {why}" if places[-1] else why)
+    raise RefusedError("; ".join(faults), param=places[0] or None)
 
 
 def _place(fault: Mapping[str, Any], body: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -41,7 +40,7 @@ def _vector(value: object) -> FloatArray:
     if isinstance(value, str):
         try:
             return np.frombuffer(base64.b64decode(value, validate=True), dtype="<f4")
-        except (binascii.Error, ValueError) as error:
+        except ValueError as error:
             raise ValueError("no little-endian float32 numbers in base64") from error
     if not isinstance(value, list):
         raise ValueError(
@@ -156,18 +155,11 @@ def rerank_router(service: Service) -> APIRouter:
 
 @dataclass(frozen=True, kw_only=True)
 class _Ranking:
-    """All n documents in order.
-
-    Args:
-        order: Positions of those chosen in order of choice, then of the others by similarity, then
-            of those without text.
-        n_chosen: How many of `order` were chosen, the first ones.
-        n_tokens: How many tokens were embedded for it.
-    """
+    """The positions of all documents in order, of which the first `n_chosen` were chosen."""
 
     order: list[int]
     n_chosen: int
-    n_tokens: int
+    n_tokens: int  # embedded for it
 
     def scored(self) -> Iterator[tuple[int, float]]:
         """Yield positions in order, with scores that fall from 1 to 1 / n.
@@ -175,7 +167,7 @@ class _Ranking:
         They give the rank and nothing else: a client that sorts by them keeps the order.
         """
         n = len(self.order)
-        return ((at, (n - i) / n) for i, at in enumerate(self.order))
+        return ((position, (n - i) / n) for i, position in enumerate(self.order))
 
 
 async def _results(
@@ -304,25 +296,19 @@ def _ordered(
     options: ChoiceOptions,
     positions: Sequence[int],
 ) -> tuple[list[int], int]:
-    """Return positions of n documents in order of choice, and how many of them are chosen.
+    """Return positions of all n documents in order, and how many of them are chosen.
 
-    Takes O(min(n, 500) · min(n, 1000) · (d + k)) time and one pass over all vectors.
-
-    Args:
-        texts: Of the n documents.
-        metadata: Of each of them.
-        query: The question, with its vector of d numbers.
-        vectors: Of the m documents that have one, shape (m, d).
-        options: Options of the choice.
-        positions: Positions of those m documents.
+    The others follow by similarity, and then those that have no vector. `positions` are of those
+    that have one, row by row of `vectors`, shape (m, d). Takes
+    O(min(n, 256) · min(n, 1000) · (d + k)) time and one pass over all vectors.
     """
     cosines = cosine_similarities(query.vector, vectors)
     rows = np.argsort(-cosines, kind="stable")
-    near, places = rows[:MAX_CANDIDATES], [positions[row] for row in rows.tolist()]
+    places = [positions[row] for row in rows.tolist()]
+    near, nearest = rows[:MAX_CANDIDATES], places[:MAX_CANDIDATES]
     first: list[int] = []
     n_chosen = 0
-    if len(near):
-        nearest = places[:MAX_CANDIDATES]
+    if nearest:
         pool = CandidatePool(
             document_ids=[str(place) for place in nearest],
             texts=[texts[place] for place in nearest],
