@@ -94,8 +94,7 @@ class Guard:
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
         allowed = self._settings.allowed_hosts
-        host = headers.get(b"host", b"").decode("latin-1")
-        name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
+        name = re.sub(r":\d+$", "", headers.get(b"host", b"").decode("latin-1"))
         if allowed and name.lower() not in allowed:
             raise RefusedError(
                 f"this service answers to {', '.join(dict.fromkeys(allowed))} alone; call it by "
