@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -92,7 +93,7 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
 
     def columns() -> dict[str, Any]:
         """Return the records of each method's choice, by its name; "sift" is the last."""
-        each = {"sift": chosen}
+        each: Mapping[str, Chosen] = {"sift": chosen}
         if request.compare:
             each = compare_methods(chosen, options.n_select)
         return {name: {"title": TITLES[name], **_record(one)} for name, one in each.items()}
