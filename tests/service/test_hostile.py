@@ -114,10 +114,10 @@ def test_what_is_no_json_is_told_why(http, body, why):
     assert why in answer.json()["message"]
 
 
-@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded"])
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded", "text/plain"])
 @pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/v1/embeddings", "/search"])
 def test_a_body_that_does_not_call_itself_json_is_told_how(http, path, kind):
-    """What `curl -d` sends where nobody names the type."""
+    """What `curl -d` sends where nobody names the type, and what a page's form may send."""
     headers = {} if kind is None else {"content-type": kind}
     answer = http.post(path, content=json.dumps(RERANK), headers=headers)
     assert answer.status_code == 415
