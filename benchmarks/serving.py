@@ -47,7 +47,7 @@ def serve(model: str) -> None:
     import uvicorn
 
     from sift_core.service import ServiceSettings, create_app
-    from sift_core.service.header_timeout import PromptHeaders
+    from sift_core.service.guard import PromptHeaders
     from sift_core.service.server import listener_at
 
     listener = listener_at("127.0.0.1", 0)

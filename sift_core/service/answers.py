@@ -1,6 +1,6 @@
 """One answer as events, from its turn in the queue until its end or that of its time.
 
-Knows the engine and no wire format.
+It knows the engine, and nothing of OpenAI's dialect.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sift_core.answering.answer import Answer
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import cancellable, run_in_worker
+from sift_core.explanation import number_or_none
 from sift_core.service.errors import RefusedError
 from sift_core.service.state import Service
 from sift_core.types import CandidatePool, Query
@@ -26,51 +28,21 @@ LEAST_S = 0.01
 CHARACTERS = 64  # a token at most; of prose four or five
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ChoiceEvent:
-    """The documents and the mode are decided.
-
-    Args:
-        choice: The choice.
-        is_reused: Whether a session learned these documents before.
-    """
-
-    choice: Choice
-    is_reused: bool = False
-
-
 @dataclass(frozen=True, kw_only=True)
-class StepEvent:
-    """A training step was taken.
+class Done:
+    """The end of an answer.
 
     Args:
-        number: From 1.
-        n_steps: How many there are at most.
-        loss: Before it, nats per token.
-    """
-
-    number: int
-    n_steps: int
-    loss: float
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DoneEvent:
-    """The whole answer.
-
-    Args:
-        answer: The answer.
-        choice: Its mode and documents.
+        answer: The whole answer.
         is_cut: Whether its time was over before its end.
     """
 
     answer: Answer
-    choice: Choice
     is_cut: bool
 
 
-Event: TypeAlias = ChoiceEvent | StepEvent | str | DoneEvent
-"""A `str` is a piece of the answer's text."""
+Event: TypeAlias = dict[str, Any] | str | Done
+"""A dict tells of the choice, or of a step that was learned; a `str` is a piece of the text."""
 
 
 async def fit_to_window(
@@ -84,7 +56,15 @@ async def fit_to_window(
         InvalidInputError: If question and answer do not fit, or an option cannot be used.
         RefusedError: If more tokens are asked for than the service allows.
     """
-    _check_size(engine, request)
+    window, history = engine.language_model.window, request.history
+    n_characters = len(request.question) + sum(len(turn["content"]) for turn in history)
+    # Megabytes, which cannot fit, take seconds to be cut into tokens.
+    if n_characters > CHARACTERS * window or len(history) > window:
+        raise RefusedError(
+            f"question and history have {n_characters:,} characters in {len(history) + 1:,} "
+            f"messages; the model reads {window:,} tokens",
+            param="messages",
+        )
     limit = service.settings.max_new_tokens
     if request.max_new_tokens is not None and request.max_new_tokens > limit:
         raise RefusedError(
@@ -92,7 +72,7 @@ async def fit_to_window(
         )
 
     def checked() -> int:
-        query = Query(text=request.question, history=request.history)
+        query = Query(text=request.question, history=history)
         n = request.max_new_tokens
         answerer = replace(engine.answerer_for(request), max_new_tokens=1 if n is None else n)
         answerer.check(query)
@@ -103,22 +83,6 @@ async def fit_to_window(
 
     n = await service.in_thread("check", checked)  # a long text takes its time
     return replace(request, max_new_tokens=n)
-
-
-def _check_size(engine: AnswerEngine, request: AnswerRequest) -> None:
-    """Refuse megabytes, which cannot fit, before they are cut into tokens: that takes seconds.
-
-    Raises:
-        RefusedError: If so.
-    """
-    window = engine.language_model.window
-    n_characters = len(request.question) + sum(len(turn["content"]) for turn in request.history)
-    if n_characters > CHARACTERS * window or len(request.history) > window:
-        raise RefusedError(
-            f"question and history have {n_characters:,} characters in "
-            f"{len(request.history) + 1:,} messages; the model reads {window:,} tokens",
-            param="messages",
-        )
 
 
 class Answering:
@@ -142,16 +106,14 @@ class Answering:
         request: AnswerRequest,
         session_key: Hashable | None = None,
     ) -> None:
-        self._service, self._request, self._session_key = service, request, session_key
-        settings = service.settings
-        self._deadline = time.monotonic() + settings.timeout_s
-        self._engine = engine
-        self._is_cut = False
+        self._service, self._engine = service, engine
+        self._request, self._session_key = request, session_key
+        self._deadline = time.monotonic() + service.settings.timeout_s
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Event | BaseException] = asyncio.Queue()
-        self._ticket = service.answers.ticket()
+        service.answers.enter()
         self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(lambda _: self._ticket.give_back())
+        self._task.add_done_callback(lambda _: service.answers.leave())
 
     async def next(self, timeout_s: float) -> Event | None:
         """Return what comes next; None if nothing came in time.
@@ -167,11 +129,11 @@ class Answering:
             raise event
         return event
 
-    async def done(self) -> DoneEvent:
+    async def done(self) -> Done:
         """Return the end, after all other events."""
         while True:
             event = await self.next(self._service.settings.timeout_s)
-            if isinstance(event, DoneEvent):
+            if isinstance(event, Done):
                 return event
 
     def close(self) -> None:
@@ -182,32 +144,23 @@ class Answering:
 
     async def _run(self) -> None:
         try:
-            try:
-                await self._ticket.enter_within(self._left())
-            except TimeoutError as error:
-                raise RefusedError(
-                    "the answer's time was over before its turn came; ask again later",
-                    status=503,
-                    code="timeout",
-                    retry_after_s=5.0,
-                ) from error
-            self._refuse_while_stopping()
-            done = await self._answered()
-            self._count(done)
-            self._events.put_nowait(done)
+            async with self._service.answers.turn(self._left()):
+                self._refuse_while_stopping()
+                self._events.put_nowait(await self._answered())
         except Exception as error:
             self._events.put_nowait(error)
 
-    async def _answered(self) -> DoneEvent:
+    async def _answered(self) -> Done:
         session, is_reused = await self._session()
         request = self._request
         query = Query(text=request.question, history=request.history)
         generation = request.generation_settings
+        is_cut = False
 
         def is_late(*_: Any, **__: Any) -> bool:
-            is_over = self._left() <= LEAST_S or self._service.stopping.is_set()
-            self._is_cut = self._is_cut or is_over
-            return self._is_cut
+            nonlocal is_cut
+            is_cut = is_cut or self._left() <= LEAST_S or self._service.stopping.is_set()
+            return is_cut
 
         criteria = [*(generation.get("stopping_criteria") or []), is_late]
         produce = cancellable(
@@ -215,19 +168,23 @@ class Answering:
             {**generation, "stopping_criteria": criteria},
         )
         answer = await run_in_worker(
-            self._engine.language_model.submit,
-            lambda go_on: produce(self._put, go_on),
+            self._engine.language_model.submit, lambda go_on: produce(self._put, go_on)
         )
         if not is_reused:
             answer = replace(answer, timings={**session.timings, **answer.timings})
-        if self._is_cut:
-            seconds = self._service.settings.timeout_s
-            why = f"the answer's {seconds:g} s were over"
+        if is_cut:
+            why = f"the answer's {self._service.settings.timeout_s:g} s were over"
             if self._service.stopping.is_set():
                 why = "the service is being stopped"
-            reason = f"{why}: this is what there was"
-            answer = replace(answer, finish_reason="length", reasons=(*answer.reasons, reason))
-        return DoneEvent(answer=answer, choice=session.choice, is_cut=self._is_cut)
+            reasons = (*answer.reasons, f"{why}: this is what there was")
+            answer = replace(answer, finish_reason="length", reasons=reasons)
+        metrics = self._service.metrics
+        metrics.stages(answer.timings)
+        metrics.tokens(prompt=answer.n_prompt_tokens, completion=answer.n_new_tokens)
+        if answer.fine_tuning is not None:
+            is_hit = answer.fine_tuning.source != "trained"
+            metrics.looked_up("adapters", hits=int(is_hit), misses=int(not is_hit))
+        return Done(answer=answer, is_cut=is_cut)
 
     async def _session(self) -> tuple[Session, bool]:
         """Return a session, and whether it was kept from a question before."""
@@ -237,7 +194,7 @@ class Answering:
         async with sessions.being_made(key):
             session = sessions.get(key)
             if session is not None:
-                self._events.put_nowait(ChoiceEvent(choice=session.choice, is_reused=True))
+                self._events.put_nowait(_chosen(session.choice, is_known=True))
                 return session, True
             # how its first answer is written is not how all will be
             request = replace(self._request, generation={})
@@ -249,7 +206,7 @@ class Answering:
     async def _opened(self, request: AnswerRequest, *, is_kept: bool) -> Session:
         """Return a new session; one that is kept has read its documents too."""
         choice = await self._engine.achoose(request)
-        self._events.put_nowait(ChoiceEvent(choice=choice))
+        self._events.put_nowait(_chosen(choice, is_known=False))
         learning = self._engine.learning
         settings = learning.settings.within(self._left() * LEARNING_SHARE)
         engine = replace(self._engine, learning=replace(learning, settings=settings))
@@ -264,15 +221,14 @@ class Answering:
     ) -> Callable[[float], object]:
         """Return what is called after each training step."""
         n_steps = 0 if choice.learned is None else len(choice.learned)
-        number = 0
+        numbers = count(1)
 
         def on_loss(loss: float) -> None:
-            nonlocal number
             go_on(loss)  # leaves by an exception where nobody waits any more
             self._refuse_while_stopping()
-            number += 1
             self._service.metrics.learning_steps.inc()
-            self._put(StepEvent(number=number, n_steps=n_steps, loss=loss))
+            step = {"step": next(numbers), "n_steps": n_steps, "loss": number_or_none(loss)}
+            self._put({"event": "learning", **step})
 
         return on_loss
 
@@ -286,10 +242,21 @@ class Answering:
     def _left(self) -> float:
         return max(self._deadline - time.monotonic(), LEAST_S)
 
-    def _count(self, done: DoneEvent) -> None:
-        metrics, answer = self._service.metrics, done.answer
-        metrics.stages(answer.timings)
-        metrics.tokens(prompt=answer.n_prompt_tokens, completion=answer.n_new_tokens)
-        if answer.fine_tuning is not None:
-            is_hit = answer.fine_tuning.source != "trained"
-            metrics.looked_up("adapters", hits=int(is_hit), misses=int(not is_hit))
+
+def _chosen(choice: Choice, *, is_known: bool) -> dict[str, Any]:
+    """Return the event of a choice.
+
+    Args:
+        choice: The documents and the mode.
+        is_known: Whether a session learned these documents before.
+    """
+    return {
+        "event": "chosen",
+        "mode": choice.mode.value,
+        "reasons": list(choice.reasons),
+        "searched_for": list(choice.searched_for),
+        "n_candidates": len(choice.pool),
+        "n_read": 0 if choice.read is None else len(choice.read),
+        "n_learned": 0 if choice.learned is None else len(choice.learned),
+        "is_known": is_known,
+    }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sift_core.errors import MissingDependencyError
@@ -11,9 +13,10 @@ try:  # the only way into this folder, so that its other modules need not say wh
     import anyio  # noqa: F401
     import cachetools  # noqa: F401
     import prometheus_client  # noqa: F401
+    import uvicorn  # noqa: F401
     from fastapi import FastAPI, Request
     from fastapi.exceptions import RequestValidationError
-    from fastapi.routing import APIRoute
+    from fastapi.responses import FileResponse
     from starlette.exceptions import HTTPException  # of which FastAPI's is a kind
     from starlette.middleware.cors import CORSMiddleware
 except ImportError as error:
@@ -24,7 +27,6 @@ from sift_core.selection.backend import load_compiled
 from sift_core.service.errors import RefusedError
 from sift_core.service.guard import Guard
 from sift_core.service.openai import openai_router
-from sift_core.service.page import page_router
 from sift_core.service.rerank import rerank_router
 from sift_core.service.search import search_router
 from sift_core.service.settings import ServiceSettings
@@ -34,6 +36,20 @@ from sift_core.service.status import status_router
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine
 
+PAGE_HEADERS = {
+    # Nothing of another host, no inline script or style: text of a document can do nothing.
+    "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; object-src 'none'",
+    "cache-control": "no-cache",  # asked anew: another version of the package has other files
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+_TYPES = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",  # a browser runs no module of the type that some systems guess
+    ".svg": "image/svg+xml",
+}
 _MAX_QUOTED = 200  # characters of what arrived, in an error
 
 
@@ -69,17 +85,16 @@ def create_app(
         redirect_slashes=False,  # `Guard` takes them away
     )
     app.state.service = service
-    page = page_router()
     for routes in (status_router, openai_router, rerank_router, search_router):
         app.include_router(routes(service))
-    app.include_router(page)
+    page = _add_page(app)
     app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(HTTPException, _refuse)
     app.add_middleware(
         Guard,
         settings=service.settings,
         metrics=service.metrics,
-        open_paths=[route.path for route in page.routes if isinstance(route, APIRoute)],
+        open_paths=page,
     )
     if service.settings.allowed_origins:
         app.add_middleware(
@@ -90,6 +105,28 @@ def create_app(
             expose_headers=["x-request-id", "retry-after"],
         )
     return app
+
+
+def _add_page(app: FastAPI) -> list[str]:
+    """Add the files of the page at "/"; return their paths.
+
+    Each has a route: a mount would hide that other paths take other methods.
+    """
+    paths: list[str] = []
+    for file in sorted(Path(str(files("sift_core.service"))).glob("static/*.*")):
+        if file.suffix in _TYPES:
+            paths.append("/" if file.name == "index.html" else f"/{file.name}")
+            app.add_api_route(
+                paths[-1], _sender(file), methods=["GET", "HEAD"], include_in_schema=False
+            )
+    return paths
+
+
+def _sender(file: Path) -> Any:
+    async def send() -> FileResponse:
+        return FileResponse(file, media_type=_TYPES[file.suffix], headers=PAGE_HEADERS)
+
+    return send
 
 
 async def _refuse(_: Request, error: Exception) -> NoReturn:
@@ -111,17 +148,17 @@ async def _refuse_body(request: Request, error: Exception) -> NoReturn:
             status=415,
             code="no_json",
         )
-    faults = [
-        (_place(fault, error.body), fault["msg"].removeprefix("Value error, ")[:_MAX_QUOTED])
-        for fault in error.errors()
-    ]
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         raise RefusedError(f"the body is no JSON: {first['ctx']['error']}", code="no_json")
     if first["type"] == "missing" and first["loc"] == ("body",):
         raise RefusedError("the body is empty; send an object in JSON", code="no_json")
-    message = "; ".join(f"`{place}`: {why}" if place else why for place, why in faults[:5])
-    raise RefusedError(message, param=faults[0][0] or None)
+    places, faults = [], []
+    for fault in error.errors()[:5]:
+        places.append(_place(fault, error.body))
+        why = fault["msg"].removeprefix("Value error, ")[:_MAX_QUOTED]
+        faults.append(f"`{places[-1]}`: {why}" if places[-1] else why)
+    raise RefusedError("; ".join(faults), param=places[0] or None)
 
 
 def _place(fault: Mapping[str, Any], body: Any) -> str:

@@ -27,7 +27,6 @@ _OPENAI_TYPES = {
     429: "rate_limit_error",
     503: "service_unavailable_error",
 }
-_INTERNAL = "the service failed; its log says why under this answer's x-request-id"
 
 
 class RefusedError(SiftError):
@@ -68,31 +67,25 @@ def refusal_of(error: BaseException) -> RefusedError:
     if isinstance(error, NumericalError):
         return RefusedError(f"these numbers are out of the range of float64: {error}")
     logger.error("request %s failed", request_id.get(), exc_info=error)
-    if isinstance(error, CandidateSourceError):
-        return RefusedError(
-            "the store of documents failed; ask again, and see the service's log",
-            status=503,
-            code="store_failed",
-            retry_after_s=error.retry_after_s or 5.0,
-        )
-    if isinstance(error, AdapterServerError):
-        is_gone = error.status is None
-        return RefusedError(
-            "the server that generates failed; ask again, and see the service's log",
-            status=503 if is_gone else 502,
-            code="generator_failed",
-            retry_after_s=5.0 if is_gone else None,
-        )
-    if isinstance(error, AnswerError):
-        return RefusedError(
-            "the language model failed on this request; it is as before. The service's log says "
-            "more under this answer's x-request-id",
-            status=500,
-            code="model_failed",
-        )
     if isinstance(error, MissingDependencyError):
         return RefusedError(f"the service is not completely installed: {error}", status=501)
-    return RefusedError(_INTERNAL, status=500, code="internal_error")
+    status, code, retry_after_s = 500, "internal_error", None
+    message = "the service failed; its log says why under this answer's x-request-id"
+    if isinstance(error, CandidateSourceError):
+        status, code, retry_after_s = 503, "store_failed", error.retry_after_s or 5.0
+        message = "the store of documents failed; ask again, and see the service's log"
+    elif isinstance(error, AdapterServerError):
+        status, code = 502, "generator_failed"
+        if error.status is None:  # it is gone
+            status, retry_after_s = 503, 5.0
+        message = "the server that generates failed; ask again, and see the service's log"
+    elif isinstance(error, AnswerError):
+        code = "model_failed"
+        message = (
+            "the language model failed on this request; it is as before. The service's log says "
+            "more under this answer's x-request-id"
+        )
+    return RefusedError(message, status=status, code=code, retry_after_s=retry_after_s)
 
 
 def openai_error(refused: RefusedError) -> dict[str, Any]:

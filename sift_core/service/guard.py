@@ -1,19 +1,23 @@
-"""The checks that every request passes first: its host, its key, and the size of its body.
+"""What every request passes first: the time of its headers, its host, its key, its body's size.
 
-One ASGI layer around all routes. It reads the whole body before a route runs, so that a large or a
-slow one costs no more than its own bytes. A client's body is small beside an answer's work.
+`Guard` is one ASGI layer around all routes. It reads the whole body before a route runs, so that a
+large or a slow one costs no more than its own bytes. A client's body is small beside an answer's
+work. `PromptHeaders` is the layer below, for Uvicorn.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Collection
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from anyio import fail_after
+import h11
+from anyio import CancelScope, fail_after, sleep_forever
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sift_core.service.errors import RefusedError, openai_error, refusal_of, request_id
 from sift_core.service.http import JsonAnswer
@@ -24,12 +28,17 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN = frozenset({"/health", "/ready"})  # needs no key
+HELD_BODIES = 4  # of the largest size, at once; read as JSON they may take 60 times as much
+BODY_S = 60.0  # in which a request must arrive
+CLIENT_LEFT = 499  # as nginx counts them; nobody reads it
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")  # a client's own name for a request
 _TEI_TYPES = {422: "Validation", 424: "Backend", 429: "Overloaded", 503: "Unhealthy"}
 
 
 class Guard:
     """Names, times and counts each request, and answers every error that a route raises.
+
+    A route's work ends when its client goes away.
 
     A path that ends with a slash is the same path without it. Nothing is redirected, since that
     would name whatever host the client named.
@@ -51,7 +60,7 @@ class Guard:
     ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._open_paths = OPEN | set(open_paths)
-        self._room = settings.max_held_bytes
+        self._room = HELD_BODIES * settings.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -65,48 +74,27 @@ class Guard:
         if not _REQUEST_ID.fullmatch(name):
             name = uuid4().hex.encode()
         request_id.set(name.decode())
-        status = n_held = 0
-
-        def hold(n_bytes: int) -> None:
-            nonlocal n_held
-            if n_bytes > self._room:
-                raise RefusedError(
-                    "the requests that are being served are too large together; ask again later",
-                    status=429,
-                    code="overloaded",
-                    retry_after_s=1.0,
-                )
-            self._room -= n_bytes
-            n_held += n_bytes
-
-        async def named(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", name)]
-            await send(message)
-
+        exchange = _Exchange(send, name)
         try:
             self._check_host(headers)
             self._check_key(scope, headers)
-            body = await self._body(headers, receive, hold)
-            await self._app(scope, _replayed(body, receive), named)
+            body = await self._body(headers, receive, exchange)
+            await _while_there(self._app(scope, _whole(body), exchange.send), receive, exchange)
         except Exception as error:
             refused = refusal_of(error)
-            if status:  # the answer has begun: the connection is cut
+            if exchange.status:  # the answer has begun: the connection is cut
                 raise
-            await _in_dialect(scope["path"], refused)(scope, receive, named)
+            await _in_dialect(scope["path"], refused)(scope, receive, exchange.send)
         finally:
-            self._room += n_held
+            self._room += exchange.n_held
             # A template such as "/v1/rerank"; never what clients make up, which has no end.
             route = getattr(scope.get("route"), "path", None) or "other"
-            self._metrics.requests.labels(route, str(status)).inc()
+            self._metrics.requests.labels(route, str(exchange.status)).inc()
             self._metrics.request_seconds.labels(route).observe(time.perf_counter() - started)
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
         allowed = self._settings.allowed_hosts
-        host = headers.get(b"host", b"").decode("latin-1")
-        name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
+        name = re.sub(r":\d+$", "", headers.get(b"host", b"").decode("latin-1"))
         if allowed and name.lower() not in allowed:
             raise RefusedError(
                 f"this service answers to {', '.join(dict.fromkeys(allowed))} alone; call it by "
@@ -129,7 +117,7 @@ class Guard:
             )
 
     async def _body(
-        self, headers: dict[bytes, bytes], receive: Receive, hold: Callable[[int], object]
+        self, headers: dict[bytes, bytes], receive: Receive, exchange: _Exchange
     ) -> bytes:
         """Return the whole body, read while nothing is computed."""
         limit = self._settings.max_body_bytes
@@ -144,16 +132,16 @@ class Guard:
         parts: list[bytes] = []
         size, has_more = 0, True
         try:
-            with fail_after(self._settings.body_timeout_s):
+            with fail_after(BODY_S):
                 while has_more:
                     message = await receive()
                     if message["type"] != "http.request":
-                        raise RefusedError("the client went away", status=499)  # nobody reads it
+                        raise RefusedError("the client went away", status=CLIENT_LEFT)
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
                     if size > limit:
                         raise too_large
-                    hold(len(parts[-1]))
+                    self._hold(len(parts[-1]), exchange)
                     has_more = message.get("more_body", False)
         except TimeoutError as error:
             raise RefusedError(
@@ -161,15 +149,70 @@ class Guard:
             ) from error
         return b"".join(parts)
 
+    def _hold(self, n_bytes: int, exchange: _Exchange) -> None:
+        """Count bytes of a body until its answer is over, so that all together have a bound."""
+        if n_bytes > self._room:
+            raise RefusedError(
+                "the requests that are being served are too large together; ask again later",
+                status=429,
+                code="overloaded",
+                retry_after_s=1.0,
+            )
+        self._room -= n_bytes
+        exchange.n_held += n_bytes
 
-def _replayed(body: bytes, receive: Receive) -> Callable[[], Any]:
-    """Return a `receive` that gives the body at once, then what really comes."""
-    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def replay() -> Message:
-        return first.pop() if first else await receive()
+class _Exchange:
+    """A request that is being served: the bytes held of it, and what was sent so far."""
 
-    return replay
+    def __init__(self, send: Send, name: bytes) -> None:
+        self._send, self._name = send, name
+        self.n_held = 0
+        self.status = 0
+        self.is_complete = False
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer, with the request's name."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._name)]
+        elif not message.get("more_body"):
+            self.is_complete = True
+        await self._send(message)
+
+
+async def _while_there(work: Awaitable[None], receive: Receive, exchange: _Exchange) -> None:
+    """Do the work of a request whose body was read; cancel it as soon as the client has gone.
+
+    Threads in which it computes find out by `anyio.from_thread.check_cancelled`.
+    """
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if not exchange.is_complete:
+            scope.cancel()
+
+    with CancelScope() as scope:
+        watcher = asyncio.create_task(watch())
+        try:
+            await work
+        finally:
+            watcher.cancel()
+    if scope.cancelled_caught and not exchange.status:
+        exchange.status = CLIENT_LEFT
+
+
+def _whole(body: bytes) -> Receive:
+    """Return a `receive` that gives the body at once, and then nothing more."""
+    parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        if not parts:
+            await sleep_forever()
+        return parts.pop()
+
+    return receive
 
 
 def _in_dialect(path: str, refused: RefusedError) -> JsonAnswer:
@@ -192,3 +235,42 @@ def _in_dialect(path: str, refused: RefusedError) -> JsonAnswer:
     elif path.startswith("/v1/"):
         body = {"error": openai_error(refused)}
     return JsonAnswer(body, status, headers)
+
+
+class PromptHeaders(H11Protocol):
+    """Uvicorn's protocol, which closes a connection whose headers take longer than `headers_s`.
+
+    Uvicorn waits for headers for ever: its `timeout_keep_alive` ends with the first byte. This can
+    go when it has the option that https://github.com/Kludex/uvicorn/issues/157 asks for.
+    The time of a connection's first request begins with the connection, that of a later one with
+    its first byte.
+    """
+
+    headers_s = 20.0
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait for headers."""
+        super().connection_made(transport)  # type: ignore[arg-type]  # TCP has no other kind
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come; wait on while it is no whole request's headers."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._late is None:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(self.headers_s, self.timeout_keep_alive_handler)
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None

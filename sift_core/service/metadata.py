@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Annotated, Any, TypeAlias
 
@@ -46,10 +46,7 @@ def filter_for(source: CandidateSource | None, conditions: Filter | None) -> Any
         raise InvalidInputError(f"`filter` has no value for {empty}; leave it out")
     if type(source).__module__.startswith("sift_core.sources.qdrant"):
         return _of_qdrant(wanted)
-    return _predicate(wanted)
 
-
-def _predicate(wanted: Mapping[str, Sequence[Plain]]) -> Callable[[Metadata], bool]:
     def holds(metadata: Metadata) -> bool:
         return all(
             any(_same(metadata.get(key), value) for value in values)
@@ -69,14 +66,13 @@ def _same(found: Any, value: Plain) -> bool:
 def _of_qdrant(wanted: Mapping[str, Sequence[Plain]]) -> Any:
     from qdrant_client import models
 
-    conditions: list[Any] = []
-    for name, values in wanted.items():
-        key = _path(name)
-        matches: list[Any] = [
-            models.FieldCondition(key=key, match=models.MatchValue(value=value)) for value in values
-        ]
-        conditions.append(matches[0] if len(matches) == 1 else models.Filter(should=matches))
-    return models.Filter(must=conditions)
+    def any_of(name: str, values: Sequence[Plain]) -> Any:
+        matches = [models.MatchValue(value=value) for value in values]
+        return models.Filter(
+            should=[models.FieldCondition(key=_path(name), match=match) for match in matches]
+        )
+
+    return models.Filter(must=[any_of(name, values) for name, values in wanted.items()])
 
 
 def _path(key: str) -> str:
@@ -88,28 +84,17 @@ def _path(key: str) -> str:
     return f'"{key}"'
 
 
-def address_of(metadata: Metadata, document_id: str) -> str:
-    """Return where a document is: its address on the web, else its file, else its id."""
-    for key in ("url", "source"):
-        if isinstance(metadata.get(key), str) and metadata[key]:
-            return str(metadata[key])
-    return document_id
-
-
-def title_of(metadata: Metadata, document_id: str) -> str:
-    """Return the title of a document, else its file's name and headings."""
-    title = metadata.get("title")
-    if isinstance(title, str) and title:
-        return title
-    heading = metadata.get("heading") or ()
-    titles = [heading] if isinstance(heading, str) else [str(one) for one in heading]
-    file = PurePath(address_of(metadata, document_id)).name or document_id
-    return " > ".join([file, *titles])
-
-
 def title_and_url(metadata: Metadata, document_id: str) -> dict[str, str]:
-    """Return both as they stand in answers."""
-    return {
-        "title": title_of(metadata, document_id),
-        "url": address_of(metadata, document_id),
-    }
+    """Return the title and the address of a document as they stand in answers.
+
+    The address is the one on the web, else the file, else the id. A document without a title is
+    called by its file's name and headings.
+    """
+    places = [metadata.get(key) for key in ("url", "source")]
+    url = next((place for place in places if isinstance(place, str) and place), document_id)
+    title = metadata.get("title")
+    if not isinstance(title, str) or not title:
+        heading = metadata.get("heading") or ()
+        headings = [heading] if isinstance(heading, str) else [str(one) for one in heading]
+        title = " > ".join([PurePath(url).name or document_id, *headings])
+    return {"title": title, "url": url}

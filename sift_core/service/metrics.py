@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-
-from sift_core.service.work_queue import WorkQueue
 
 # A rerank of given vectors takes milliseconds, a fine-tuning minutes.
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
@@ -37,10 +35,12 @@ class Metrics:
             "sift_clients_gone", "Clients that went away before their answer"
         )
 
-    def queue(self, name: str, queue: WorkQueue) -> None:
-        """Read how full a queue is whenever the figures are read."""
-        self._running.labels(name).set_function(lambda: queue.n_running)
-        self._waiting.labels(name).set_function(lambda: queue.n_waiting)
+    def queue(
+        self, name: str, n_running: Callable[[], float], n_waiting: Callable[[], float]
+    ) -> None:
+        """Ask how full a queue is whenever the figures are read."""
+        self._running.labels(name).set_function(n_running)
+        self._waiting.labels(name).set_function(n_waiting)
 
     def stages(self, timings: Mapping[str, float]) -> None:
         """Count seconds by stage."""

@@ -11,7 +11,6 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Collection, Hashable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -21,19 +20,13 @@ from anyio import from_thread
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
+from sift_core.answering.answer import Answer
 from sift_core.answering.request import AnswerRequest
 from sift_core.explanation import number_or_none
-from sift_core.service.answers import (
-    Answering,
-    ChoiceEvent,
-    DoneEvent,
-    Event,
-    StepEvent,
-    fit_to_window,
-)
+from sift_core.service.answers import Answering, Done, fit_to_window
 from sift_core.service.errors import RefusedError, openai_error, refusal_of
-from sift_core.service.http import JsonAnswer, JsonRoute, dumped, while_there
-from sift_core.service.metadata import address_of, filter_for, title_and_url, title_of
+from sift_core.service.http import JsonAnswer, JsonRoute, dumped
+from sift_core.service.metadata import filter_for, title_and_url
 from sift_core.service.openai_models import (
     ChatRequest,
     CompletionRequest,
@@ -46,9 +39,11 @@ from sift_core.types import FloatArray
 
 MODES: tuple[ModeName, ...] = ("context", "fine_tune", "both", "base")
 KEEP_ALIVE = ": keep-alive\n\n"
+KEEP_ALIVE_S = 5.0  # between comments in a stream that is silent otherwise
 _COPIED = (
     "mode reasons searched_for citations is_refusal unknown_marks stop_reason missing_names"
 ).split()
+_COPIED_OF_SOURCES = ("near_duplicate_of", "is_read", "n_times_learned")
 
 
 def openai_router(service: Service) -> APIRouter:
@@ -159,7 +154,12 @@ def _asked(
         raise RefusedError("the question is empty; ask something", param=place)
     generation: dict[str, Any] = {"stop": body.stops()} if body.stops() else {}
     if body.is_sampled:
-        generation |= _sampling(body)
+        from sift_core.answering.model.generation_options import MAX_SEED, seeded
+
+        # every answer draws from a generator of its own
+        seed = secrets.randbits(63) if body.seed is None else body.seed & MAX_SEED
+        temperature = 1.0 if body.temperature is None else body.temperature
+        generation |= seeded(temperature=temperature, top_p=body.top_p or 1.0, seed=seed)
     sift = body.sift
     return AnswerRequest(
         question=question,
@@ -186,15 +186,6 @@ def _session_key(sift: Sift, request: AnswerRequest) -> Hashable | None:
     return (sift.session, request.mode, request.effort, options, request.cite, digest)
 
 
-def _sampling(body: ChatRequest | CompletionRequest) -> dict[str, Any]:
-    """Return settings that sample; every answer draws from a generator of its own."""
-    from sift_core.answering.model.generation_options import MAX_SEED, seeded
-
-    seed = secrets.randbits(63) if body.seed is None else body.seed & MAX_SEED
-    temperature = 1.0 if body.temperature is None else body.temperature
-    return dict(seeded(temperature=temperature, top_p=body.top_p or 1.0, seed=seed))
-
-
 async def _answered(
     service: Service, body: ChatRequest | CompletionRequest, mode: ModeName | None
 ) -> Response:
@@ -203,11 +194,10 @@ async def _answered(
     assert engine is not None  # or the model would have no name
     request = await fit_to_window(service, engine, _asked(service, body, mode))
     answering = Answering(service, engine, request, _session_key(body.sift, request))
-    shape = Shape(model=body.model, is_chat=isinstance(body, ChatRequest))
+    shape = _Shape(model=body.model, is_chat=isinstance(body, ChatRequest))
     if body.stream:
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
-        keep_alive_s = service.settings.keep_alive_s
-        return _EventStream(answering, shape, wants_usage=wants_usage, keep_alive_s=keep_alive_s)
+        return _EventStream(answering, shape, wants_usage=wants_usage)
     try:
         return JsonAnswer(shape.whole(await answering.done()))
     finally:
@@ -217,9 +207,9 @@ async def _answered(
 class _EventStream(StreamingResponse):
     """A stream of events; the answer's work ends with it, however it ends."""
 
-    def __init__(self, answering: Answering, shape: Shape, **options: Any) -> None:
+    def __init__(self, answering: Answering, shape: _Shape, *, wants_usage: bool) -> None:
         super().__init__(
-            _events_of(answering, shape, **options),
+            _events_of(answering, shape, wants_usage=wants_usage),
             media_type="text/event-stream",
             headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
         )
@@ -228,34 +218,33 @@ class _EventStream(StreamingResponse):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Send the events."""
         try:
-            with suppress(RefusedError):  # of a client that has gone
-                await while_there(receive, lambda: self.stream_response(send))
+            await self.stream_response(send)
         finally:
             self._answering.close()
 
 
 async def _events_of(
-    answering: Answering, shape: Shape, *, wants_usage: bool, keep_alive_s: float
+    answering: Answering, shape: _Shape, *, wants_usage: bool
 ) -> AsyncIterator[str]:
     """Yield an answer as server-sent events; a comment after a while without any."""
-    first = shape.first()
-    if first is not None:
-        yield _sent(first)
+    if shape.is_chat:
+        yield _sent(shape.piece({"role": "assistant", "content": ""}))
     try:
-        while True:
-            event = await answering.next(keep_alive_s)
+        while not isinstance(event := await answering.next(KEEP_ALIVE_S), Done):
             if event is None:
                 yield KEEP_ALIVE
-                continue
-            yield _sent(shape.piece(event))
-            if isinstance(event, DoneEvent):
-                break
+            elif isinstance(event, str):
+                yield _sent(shape.piece({"content": event}))
+            else:
+                yield _sent({**shape.piece({}), "sift": event})
+        notes, reason = _citations(event.answer), event.answer.finish_reason
+        yield _sent({**shape.piece({"annotations": notes}, reason), "sift": _about(event)})
+        if wants_usage:
+            yield _sent({**shape.head(is_piece=True), "choices": [], "usage": _usage(event.answer)})
     except Exception as error:
         yield _sent({"error": openai_error(refusal_of(error))})
-        return
-    if wants_usage:
-        yield _sent(shape.last(event))
-    yield "data: [DONE]\n\n"
+    else:
+        yield "data: [DONE]\n\n"
 
 
 def _sent(content: dict[str, Any]) -> str:
@@ -263,74 +252,48 @@ def _sent(content: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
-    """The form of one answer.
-
-    Args:
-        model: As it was asked for.
-        is_chat: Whether it is a chat's; else a completion's.
-        id: The same in all pieces.
-        created: Seconds since 1970, the same in all pieces.
-    """
+class _Shape:
+    """The form of one answer: a chat's or a completion's. All pieces have the same `id`."""
 
     model: str
     is_chat: bool
     id: str = field(default_factory=lambda: uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, done: DoneEvent) -> dict[str, Any]:
-        """Return an answer in one piece."""
-        text = done.answer.text
-        if self.is_chat:
-            notes = _citations(done)
-            message = {"role": "assistant", "content": text, "annotations": notes}
-            choice: dict[str, Any] = {"index": 0, "message": message}
-        else:
-            choice = {"index": 0, "text": text}
-        choice |= {"logprobs": None, "finish_reason": done.answer.finish_reason}
-        return {
-            **self._head(is_piece=False),
-            "choices": [choice],
-            "usage": _usage(done),
-            "sift": _about(done),
-        }
-
-    def first(self) -> dict[str, Any] | None:
-        """Return the piece with which a chat's stream begins; a completion's has None."""
-        return self._piece({"role": "assistant", "content": ""}) if self.is_chat else None
-
-    def piece(self, event: Event) -> dict[str, Any]:
-        """Return an event as a piece of a stream; all but text are empty ones with "sift"."""
-        if isinstance(event, str):
-            return self._piece({"content": event}, event)
-        if isinstance(event, DoneEvent):
-            notes = {"annotations": _citations(event)} if self.is_chat else {}
-            piece = self._piece(notes, finish_reason=event.answer.finish_reason)
-            return {**piece, "sift": _about(event)}
-        return {**self._piece({}), "sift": _progress(event)}
-
-    def last(self, done: DoneEvent) -> dict[str, Any]:
-        """Return the piece that has the usage alone."""
-        return {**self._head(is_piece=True), "choices": [], "usage": _usage(done)}
-
-    def _piece(
-        self, delta: dict[str, Any], text: str = "", finish_reason: str | None = None
-    ) -> dict[str, Any]:
-        content: dict[str, Any] = {"delta": delta} if self.is_chat else {"text": text}
-        choice = {"index": 0, **content, "logprobs": None, "finish_reason": finish_reason}
-        return {**self._head(is_piece=True), "choices": [choice]}
-
-    def _head(self, *, is_piece: bool) -> dict[str, Any]:
+    def head(self, *, is_piece: bool) -> dict[str, Any]:
+        """Return what stands before the choices."""
         kind = "text_completion"
         if self.is_chat:
             kind = "chat.completion.chunk" if is_piece else "chat.completion"
         name = f"{'chatcmpl' if self.is_chat else 'cmpl'}-{self.id}"
         return {"id": name, "object": kind, "created": self.created, "model": self.model}
 
+    def piece(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+        """Return a piece of a stream; a completion's has nothing but the text of the delta."""
+        content = {"delta": delta} if self.is_chat else {"text": delta.get("content", "")}
+        choice = {"index": 0, **content, "logprobs": None, "finish_reason": finish_reason}
+        return {**self.head(is_piece=True), "choices": [choice]}
 
-def _usage(done: DoneEvent) -> dict[str, int]:
+    def whole(self, done: Done) -> dict[str, Any]:
+        """Return an answer in one piece."""
+        answer = done.answer
+        content: dict[str, Any] = {"text": answer.text}
+        if self.is_chat:
+            notes = _citations(answer)
+            message = {"role": "assistant", "content": answer.text, "annotations": notes}
+            content = {"message": message}
+        choice = {"index": 0, **content, "logprobs": None, "finish_reason": answer.finish_reason}
+        return {
+            **self.head(is_piece=False),
+            "choices": [choice],
+            "usage": _usage(answer),
+            "sift": _about(done),
+        }
+
+
+def _usage(answer: Answer) -> dict[str, int]:
     """Return the tokens that the model read and wrote."""
-    n_read, n_written = done.answer.n_prompt_tokens, done.answer.n_new_tokens
+    n_read, n_written = answer.n_prompt_tokens, answer.n_new_tokens
     return {
         "prompt_tokens": n_read,
         "completion_tokens": n_written,
@@ -338,78 +301,53 @@ def _usage(done: DoneEvent) -> dict[str, int]:
     }
 
 
-def _citations(done: DoneEvent) -> list[dict[str, Any]]:
+def _citations(answer: Answer) -> list[dict[str, Any]]:
     """Return the sources as OpenAI's citations.
 
     Those that the answer marks are for their marks; where it has none all are for the whole text.
     """
-    chunks = done.answer.chunks
-    if chunks is None:
+    if answer.chunks is None:
         return []
     named = [
-        {"url": address_of(metadata, name), "title": title_of(metadata, name)}
-        for metadata, name in zip(chunks.metadata, chunks.document_ids, strict=True)
+        title_and_url(metadata, name)
+        for metadata, name in zip(answer.chunks.metadata, answer.chunks.document_ids, strict=True)
     ]
     cited = [
         {**named[one.position], "start_index": one.start, "end_index": one.end}
-        for one in done.answer.citations
+        for one in answer.citations
     ]
     if not cited:
-        span = {"start_index": 0, "end_index": len(done.answer.text)}
+        span = {"start_index": 0, "end_index": len(answer.text)}
         cited = [{**one, **span} for i, one in enumerate(named) if one not in named[:i]]
     return [{"type": "url_citation", "url_citation": one} for one in cited]
 
 
-def _about(done: DoneEvent) -> dict[str, Any]:
+def _about(done: Done) -> dict[str, Any]:
     """Return the documents of an answer, and how it came about."""
     answer = done.answer.as_dict()
     after, report = answer["standard_deviation"], answer["fine_tuning"]
     if report is not None:
         report = {key: report[key] for key in ("n_steps", "source", "stop_reason", "losses")}
         report["losses"] = [number_or_none(loss) for loss in report["losses"]]
+    sources = [
+        {
+            "rank": record["rank"],
+            "id": record["document_id"],
+            **title_and_url(record["metadata"], record["document_id"]),
+            "similarity": record["similarity"],
+            "gain": record["gain"],
+            "variance_before": record["variance"] + record["gain"],
+            "variance_after": record["variance"],
+            **{name: record[name] for name in _COPIED_OF_SOURCES},
+        }
+        for record in answer["chunks"]
+    ]
     return {
         **{name: answer[name] for name in _COPIED},
         "timed_out": done.is_cut,
         # σ² at the question in the paper's setting, in which it is 1 without documents.
         "variance": {"before": 1.0, "after": None if after is None else after**2},
-        "sources": [_source(record) for record in answer["chunks"]],
+        "sources": sources,
         "fine_tuning": report,
         "timings": {stage: round(seconds, 6) for stage, seconds in answer["timings"].items()},
-    }
-
-
-def _source(record: dict[str, Any]) -> dict[str, Any]:
-    after, gain = record["variance"], record["gain"]
-    return {
-        "rank": record["rank"],
-        "id": record["document_id"],
-        **title_and_url(record["metadata"], record["document_id"]),
-        "similarity": record["similarity"],
-        "gain": gain,
-        "variance_before": after + gain,
-        "variance_after": after,
-        "near_duplicate_of": record["near_duplicate_of"],
-        "is_read": record["is_read"],
-        "n_times_learned": record["n_times_learned"],
-    }
-
-
-def _progress(event: ChoiceEvent | StepEvent) -> dict[str, Any]:
-    if isinstance(event, StepEvent):
-        return {
-            "event": "learning",
-            "step": event.number,
-            "n_steps": event.n_steps,
-            "loss": number_or_none(event.loss),
-        }
-    choice = event.choice
-    return {
-        "event": "chosen",
-        "mode": choice.mode.value,
-        "reasons": list(choice.reasons),
-        "searched_for": list(choice.searched_for),
-        "n_candidates": len(choice.pool),
-        "n_read": 0 if choice.read is None else len(choice.read),
-        "n_learned": 0 if choice.learned is None else len(choice.learned),
-        "is_known": event.is_reused,
     }

@@ -32,16 +32,23 @@ class Sift(ChoiceBody):
     The engine's options are in force where these say nothing.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     mode: ModeName | None = None
+    """How to answer, if the model's name does not say it."""
     effort: Literal["quick", "balanced", "thorough"] | None = None
+    """How much to learn at most."""
     queries: Many[str] = Field(default=[], max_length=MAX_QUERIES)
+    """Texts to search for in place of the question: its parts, or rewrites of it."""
     filter: Filter | None = None
     cite: bool | None = None
-    max_tokens: int | None = Field(default=None, ge=1)  # of the answer, as OpenAI's
+    """Number the chunks, and ask the model for marks such as [1]."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Length of the answer, for clients that cannot send OpenAI's own field."""
     latency_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Seconds after which no training step begins."""
     session: str | None = Field(default=None, min_length=1, max_length=128)
+    """Name of a conversation that learns once. Later questions find the model as it is then."""
 
 
 class StreamOptions(Body):

@@ -3,7 +3,14 @@
     serve run examples/serve/ray.yaml
 
 Ray's proxies see headers alone, not the body in which `sift.session` stands. Requests with the same
-header `x-session-id` go to the same replica; decision 0019 says why this way.
+header `x-session-id` go to the same replica; decision 0019 says why this way. Another header can be
+named by RAY_SERVE_SESSION_ID_HEADER_KEY on all nodes. Without it each replica learns for itself.
+
+- The key is SIFT_API_KEY in the environment of `ray start` on each node.
+- Each replica opens the store: a Faiss folder that all nodes have, or a Qdrant server.
+- Limits are those of each replica, and `/metrics` tells of the one that answers.
+- When a replica dies, its requests end with a 500 or a stream without `data: [DONE]`. Its sessions
+  are learned again elsewhere. One that is to end has `timeout_s` for its answers.
 """
 
 # No `from __future__ import annotations`: Ray reads the type of the builder's argument.
@@ -140,11 +147,9 @@ def app(arguments: RayArguments) -> serve.Application:
     The config file's `deployments` goes before this.
     """
     settings = arguments.service_settings()
-    n_answers = settings.n_answers + settings.n_waiting_answers
-    n_rankings = settings.n_rankings + settings.n_waiting_rankings
     deployment = serve.deployment(
         name="sift",
-        max_ongoing_requests=n_answers + n_rankings,
+        max_ongoing_requests=settings.n_requests,
         max_queued_requests=MAX_QUEUED,
         graceful_shutdown_timeout_s=settings.timeout_s,
         request_router_config=RequestRouterConfig(

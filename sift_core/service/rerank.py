@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
@@ -14,14 +15,24 @@ from fastapi import APIRouter
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
 from sift_core.checks import as_finite_array, short_repr
+from sift_core.choice import choose
 from sift_core.errors import InvalidInputError
 from sift_core.option_fields import LIVE, with_option_fields
 from sift_core.options import ChoiceOptions, token_counter
+from sift_core.selection.cosines import cosine_similarities
 from sift_core.service.errors import RefusedError
-from sift_core.service.http import MAX_KEYS, Body, ChoiceBody, JsonAnswer, JsonRoute, Many
-from sift_core.service.ranking import Ranking, ranked
+from sift_core.service.http import (
+    MAX_CANDIDATES,
+    MAX_CHOICES,
+    MAX_KEYS,
+    Body,
+    ChoiceBody,
+    JsonAnswer,
+    JsonRoute,
+    Many,
+)
 from sift_core.service.state import Service
-from sift_core.types import FloatArray, Metadata
+from sift_core.types import CandidatePool, FloatArray, Metadata, Query
 
 
 def _vector(value: object) -> FloatArray:
@@ -29,7 +40,7 @@ def _vector(value: object) -> FloatArray:
     if isinstance(value, str):
         try:
             return np.frombuffer(base64.b64decode(value, validate=True), dtype="<f4")
-        except (binascii.Error, ValueError) as error:
+        except ValueError as error:
             raise ValueError("no little-endian float32 numbers in base64") from error
     if not isinstance(value, list):
         raise ValueError(
@@ -142,6 +153,23 @@ def rerank_router(service: Service) -> APIRouter:
     return router
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Ranking:
+    """The positions of all documents in order, of which the first `n_chosen` were chosen."""
+
+    order: list[int]
+    n_chosen: int
+    n_tokens: int  # embedded for it
+
+    def scored(self) -> Iterator[tuple[int, float]]:
+        """Yield positions in order, with scores that fall from 1 to 1 / n.
+
+        They give the rank and nothing else: a client that sorts by them keeps the order.
+        """
+        n = len(self.order)
+        return ((position, (n - i) / n) for i, position in enumerate(self.order))
+
+
 async def _results(
     service: Service,
     request: DocumentsRequest,
@@ -155,29 +183,31 @@ async def _results(
     top_n = request.top_n or len(texts)
     metadata = [one if isinstance(one, dict) else {} for one in request.documents]
     options = request.choice_options(
-        n_select=top_n,
+        n_select=min(top_n, MAX_CHOICES),
         selector=service.selector,
         count_tokens=token_counter(service.embedder),
     )
-    ranking, n_tokens = await _ranked(service, request, "documents", texts, metadata, options)
+    ranking = await _ranked(service, request, "documents", texts, metadata, options)
     if options.rules:
         top_n = min(top_n, ranking.n_chosen)
-    results: list[dict[str, Any]] = [
-        {"index": i, "relevance_score": score}
-        for i, score in zip(ranking.order[:top_n], ranking.scores, strict=False)
-    ]
-    if with_documents if request.return_documents is None else request.return_documents:
-        for result in results:
-            result["document"] = {"text": texts[result["index"]]}
+    if request.return_documents is not None:
+        with_documents = request.return_documents
     return {
         "id": str(uuid4()),
         "model": request.model or "sift",
-        "results": results,
-        "usage": {"total_tokens": n_tokens, "prompt_tokens": n_tokens},
+        "results": [
+            {
+                "index": i,
+                "relevance_score": score,
+                **({"document": {"text": texts[i]}} if with_documents else {}),
+            }
+            for i, score in islice(ranking.scored(), top_n)
+        ],
+        "usage": {"total_tokens": ranking.n_tokens, "prompt_tokens": ranking.n_tokens},
         "meta": {
             "api_version": {"version": version},
             "billed_units": {"search_units": 1},
-            "tokens": {"input_tokens": n_tokens, "output_tokens": 0},
+            "tokens": {"input_tokens": ranking.n_tokens, "output_tokens": 0},
         },
     }
 
@@ -186,11 +216,11 @@ async def _scored_texts(service: Service, request: TextsRequest) -> list[dict[st
     """Return the answer to a request with `texts`: each of them with its score."""
     texts = request.texts
     service.check_n("texts", len(texts))
-    options = ChoiceOptions(n_select=len(texts), selector=service.selector)
-    ranking, _ = await _ranked(service, request, "texts", texts, [{}] * len(texts), options)
+    options = ChoiceOptions(n_select=min(len(texts), MAX_CHOICES), selector=service.selector)
+    ranking = await _ranked(service, request, "texts", texts, [{}] * len(texts), options)
     return [
         {"index": i, "score": score, **({"text": texts[i]} if request.return_text else {})}
-        for i, score in zip(ranking.order, ranking.scores, strict=True)
+        for i, score in ranking.scored()
     ]
 
 
@@ -201,8 +231,8 @@ async def _ranked(
     texts: Sequence[str],
     metadata: Sequence[Metadata],
     options: ChoiceOptions,
-) -> tuple[Ranking, int]:
-    """Return the ranking, made in a thread, and how many tokens were embedded for it."""
+) -> _Ranking:
+    """Return the ranking, made in a thread."""
     given = request.embeddings
     if given is not None and len(given) != len(texts):
         raise RefusedError(
@@ -211,7 +241,7 @@ async def _ranked(
             param="embeddings",
         )
 
-    def rank() -> tuple[Ranking, int]:
+    def rank() -> _Ranking:
         question: Any = request.query_embedding
         vectors: Any = given
         n_tokens = 0
@@ -229,14 +259,66 @@ async def _ranked(
             n_tokens = embedder.n_tokens([request.query, *texts])
         elif question is None:
             question = service.needed_embedder().embed_query(request.query)
-        ranking = ranked(
-            texts, metadata, request.query, question, vectors, options, positions=positions
-        )
-        return ranking, n_tokens
+        query = Query(text=request.query, embedding=_checked(question, vectors))
+        order, n_chosen = _ordered(texts, metadata, query, vectors, options, positions)
+        return _Ranking(order=order, n_chosen=n_chosen, n_tokens=n_tokens)
 
-    ranking, n_tokens = await service.in_thread("rerank", rank)
-    service.metrics.tokens(embedding=n_tokens)
-    return ranking, n_tokens
+    ranking = await service.in_thread("rerank", rank)
+    service.metrics.tokens(embedding=ranking.n_tokens)
+    return ranking
+
+
+def _checked(question: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Return the question's vector.
+
+    Raises:
+        InvalidInputError: If the vectors have another dimension, or one is all zero.
+    """
+    question = as_finite_array("query_embedding", question, n_dimensions=1)
+    if vectors.shape[1] != len(question):
+        raise InvalidInputError(
+            f"`embeddings` must have {len(question)} numbers each like the query's, got "
+            f"{vectors.shape[1]}; were both made by one model?"
+        )
+    if not (is_filled := vectors.any(axis=1)).all():
+        raise InvalidInputError(
+            f"`embeddings` must not be all zero, got such a vector at {int(is_filled.argmin())}; "
+            f"was an empty text embedded?"
+        )
+    return question
+
+
+def _ordered(
+    texts: Sequence[str],
+    metadata: Sequence[Metadata],
+    query: Query,
+    vectors: FloatArray,
+    options: ChoiceOptions,
+    positions: Sequence[int],
+) -> tuple[list[int], int]:
+    """Return positions of all n documents in order, and how many of them are chosen.
+
+    The others follow by similarity, and then those that have no vector. `positions` are of those
+    that have one, row by row of `vectors`, shape (m, d). Takes
+    O(min(n, 256) · min(n, 1000) · (d + k)) time and one pass over all vectors.
+    """
+    cosines = cosine_similarities(query.vector, vectors)
+    rows = np.argsort(-cosines, kind="stable")
+    places = [positions[row] for row in rows.tolist()]
+    near, nearest = rows[:MAX_CANDIDATES], places[:MAX_CANDIDATES]
+    first: list[int] = []
+    n_chosen = 0
+    if nearest:
+        pool = CandidatePool(
+            document_ids=[str(place) for place in nearest],
+            texts=[texts[place] for place in nearest],
+            embeddings=vectors[near],
+            similarities=cosines[near],
+            metadata=[metadata[place] for place in nearest],
+        )
+        chosen = choose(pool, query, options)
+        first, n_chosen = [int(name) for name in chosen.ranking()], len(chosen)
+    return list(dict.fromkeys([*first, *places, *range(len(texts))])), n_chosen
 
 
 def _text(document: str | dict[str, Any], fields: Sequence[str] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -14,16 +15,21 @@ from sift_core.comparison import TITLES, compare_methods
 from sift_core.explanation import Chosen
 from sift_core.option_fields import LIVE, with_option_fields
 from sift_core.options import token_counter
-from sift_core.protocols import Selector
 from sift_core.selection.explain import explain
 from sift_core.selection.select import selector_from_settings
 from sift_core.service.errors import RefusedError
-from sift_core.service.http import MAX_QUERIES, ChoiceBody, JsonAnswer, JsonRoute, Many
+from sift_core.service.http import (
+    MAX_CANDIDATES,
+    MAX_CHOICES,
+    MAX_QUERIES,
+    ChoiceBody,
+    JsonAnswer,
+    JsonRoute,
+    Many,
+)
 from sift_core.service.metadata import Filter, filter_for, title_and_url
-from sift_core.service.ranking import MAX_CANDIDATES, MAX_CHOICES
 from sift_core.service.state import Service
 from sift_core.sources.several_queries import queries_of
-from sift_core.types import CandidatePool
 
 
 @with_option_fields(
@@ -66,25 +72,13 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     if source is None or embedder is None:
         lacks = "store to search" if source is None else "embedder for the query"
         raise RefusedError(f"this service has no {lacks}", status=404)
-    if not request.query.strip():
-        raise RefusedError("`query` is empty; ask something", param="query")
-    if not all(text.strip() for text in request.queries):
-        raise RefusedError("`queries` holds an empty text; leave it out", param="queries")
-    if request.queries and request.compare:
-        raise RefusedError(
-            "`compare` sets SIFT beside methods that take one query; leave out `queries` or "
-            "`compare`",
-            param="compare",
+    _check(request)
+    selector = service.selector
+    if request.kernel != "auto" or request.noise_variance is not None:
+        selector = selector_from_settings(
+            kernel=request.kernel, noise_variance=request.noise_variance
         )
-    if request.compare and (rules := request.choice_options().rules):
-        raise RefusedError(
-            f"`compare` sets SIFT beside methods that keep no rules; leave out "
-            f"{', '.join(f'`{name}`' for name in rules)}, or `compare`",
-            param="compare",
-        )
-    options = request.choice_options(
-        selector=_selector(service, request), count_tokens=token_counter(embedder)
-    )
+    options = request.choice_options(selector=selector, count_tokens=token_counter(embedder))
     started = time.perf_counter()
     texts = request.queries or [request.query]
     query = await service.in_thread("embed", lambda: queries_of(texts, embedder))
@@ -96,30 +90,49 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
         filter=filter_for(source, request.filter),
         in_thread=partial(service.in_thread, "select"),
     )
-    columns = await service.in_thread(
-        "select", partial(_columns, chosen, options.n_select, compare=request.compare)
-    )
+
+    def columns() -> dict[str, Any]:
+        """Return the records of each method's choice, by its name; "sift" is the last."""
+        each: Mapping[str, Chosen] = {"sift": chosen}
+        if request.compare:
+            each = compare_methods(chosen, options.n_select)
+        return {name: {"title": TITLES[name], **_record(one)} for name, one in each.items()}
+
+    found = await service.in_thread("select", columns)
     service.metrics.stages({"fetch": chosen.timings["fetch"]})
+    pool = chosen.pool
     return {
         "query": request.query,
         "queries": list(request.queries),
         "embedder": service.embedder_name,
-        "candidates": _candidates(chosen.pool),
-        "columns": columns,
+        "candidates": [
+            {
+                "document_id": name,
+                **title_and_url(pool.metadata[i], name),
+                "similarity": float(pool.similarities[i]),
+            }
+            for i, name in enumerate(pool.document_ids)
+        ],
+        "columns": found,
         "timings": {"embed": embed_s, **chosen.timings},
     }
 
 
-def _selector(service: Service, request: SearchRequest) -> Selector | None:
-    if request.kernel == "auto" and request.noise_variance is None:
-        return service.selector
-    return selector_from_settings(kernel=request.kernel, noise_variance=request.noise_variance)
-
-
-def _columns(chosen: Chosen, n_select: int, *, compare: bool) -> dict[str, Any]:
-    """Return the records of each method's choice, by its name; "sift" is the last."""
-    columns = compare_methods(chosen, n_select) if compare else {"sift": chosen}
-    return {name: {"title": TITLES[name], **_record(one)} for name, one in columns.items()}
+def _check(request: SearchRequest) -> None:
+    """Refuse what is empty, or does not go together."""
+    if not request.query.strip():
+        raise RefusedError("`query` is empty; ask something", param="query")
+    if not all(text.strip() for text in request.queries):
+        raise RefusedError("`queries` holds an empty text; leave it out", param="queries")
+    others = list(request.choice_options().rules)
+    if request.queries:
+        others.append("queries")
+    if request.compare and others:
+        raise RefusedError(
+            f"`compare` sets SIFT beside methods that take one query and keep no rules; leave out "
+            f"{', '.join(f'`{name}`' for name in others)}, or `compare`",
+            param="compare",
+        )
 
 
 def _record(chosen: Chosen) -> dict[str, Any]:
@@ -134,14 +147,3 @@ def _record(chosen: Chosen) -> dict[str, Any]:
             "alone": float(explanation.information_alone[i]),
         }
     return record
-
-
-def _candidates(pool: CandidatePool) -> list[dict[str, Any]]:
-    return [
-        {
-            "document_id": name,
-            **title_and_url(pool.metadata[i], name),
-            "similarity": float(pool.similarities[i]),
-        }
-        for i, name in enumerate(pool.document_ids)
-    ]

@@ -50,7 +50,7 @@ def serve_at(listener: socket.socket, app: FastAPI, *, on_start: Callable[[], ob
     except ImportError as error:
         raise MissingDependencyError("uvicorn", extra="serve") from error
 
-    from sift_core.service.header_timeout import PromptHeaders
+    from sift_core.service.guard import PromptHeaders
 
     config = uvicorn.Config(
         app,

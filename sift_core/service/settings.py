@@ -10,7 +10,8 @@ from sift_core.checks import as_count, as_number, check_text
 from sift_core.errors import InvalidInputError
 
 KEY_VARIABLE = "SIFT_API_KEY"
-_SEVERAL = ("allowed_origins", "allowed_hosts")
+WAITING_ANSWERS = 8  # for each that is computed. A guess, like the next.
+WAITING_RANKINGS = 32
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+")
 
 
@@ -27,22 +28,18 @@ class ServiceSettings:
             none, without CORS.
         allowed_hosts: Names by which the service may be called, without a port. Default: any. On
             the loopback without a key they stop a web page that makes its own name point here.
-        max_body_bytes: Size of a request. Default: 32 MiB.
-        max_held_bytes: Size of the bodies of all requests that are being served. Larger ones are
-            refused (429). Default: 128 MiB.
+        max_body_bytes: Size of a request. All requests that are being served may have four times
+            as much together; more are refused (429). Default: 32 MiB.
         max_documents: Documents of a rerank, texts to embed, candidates of a search. Default:
             10,000.
         max_new_tokens: Tokens of one answer that a request may ask for. Default: 4096.
-        n_answers: Answers that are computed at once; they take turns on the model. Default: 4.
-        n_waiting_answers: Answers that may wait; more are refused (429). Default: 32.
-        n_rankings: Reranks, searches and embeddings at once. Default: 4.
-        n_waiting_rankings: Those that may wait; more are refused (429). Default: 128.
+        n_answers: Answers that are computed at once; they take turns on the model. Eight times as
+            many may wait; more are refused (429). Default: 4.
+        n_rankings: Reranks, searches and embeddings at once. 32 times as many may wait; more are
+            refused (429). Default: 4.
+        n_sessions: Sessions that are kept, the least recently used dropped first, and each after
+            an hour without a question. Default: 16.
         timeout_s: An answer ends after this time with the text that there is. Default: 300.
-        body_timeout_s: A request must arrive in this time. Default: 60.
-        keep_alive_s: Time between comments in a stream that is silent otherwise. Default: 5.
-        n_sessions: Sessions that are kept, the least recently used dropped first. Default: 16.
-        session_s: An unused session is dropped after this time. Default: 3600.
-        vector_cache_bytes: Memory for vectors of texts that were embedded before. Default: 256 MiB.
 
     Raises:
         InvalidInputError: If a number is out of its range, a name is empty, the key is one that
@@ -54,36 +51,27 @@ class ServiceSettings:
     allowed_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     max_body_bytes: int = 32 << 20
-    max_held_bytes: int = 128 << 20  # read as JSON they may take 60 times as much
     max_documents: int = 10_000  # Cohere's own limit
     max_new_tokens: int = 4096
     n_answers: int = 4  # as many as a model has worker threads
-    n_waiting_answers: int = 32
     n_rankings: int = 4
-    n_waiting_rankings: int = 128
-    timeout_s: float = 300.0
-    body_timeout_s: float = 60.0
-    keep_alive_s: float = 5.0
     n_sessions: int = 16
-    session_s: float = 3600.0
-    vector_cache_bytes: int = 256 << 20
+    timeout_s: float = 300.0
+
+    @property
+    def n_requests(self) -> int:
+        """How many requests run or wait at once before more are refused."""
+        return (1 + WAITING_ANSWERS) * self.n_answers + (1 + WAITING_RANKINGS) * self.n_rankings
 
     def __post_init__(self) -> None:
         for one in fields(self):
             if one.type == "int":
-                minimum = 0 if one.name.startswith("n_waiting") else 1
-                as_count(one.name, getattr(self, one.name), minimum=minimum)
-            elif one.type == "float":
-                as_number(one.name, getattr(self, one.name), above=0)
-        if self.max_held_bytes < self.max_body_bytes:
-            raise InvalidInputError(
-                f"`max_held_bytes` must be >= `max_body_bytes`, {self.max_body_bytes}, got "
-                f"{self.max_held_bytes}"
-            )
+                as_count(one.name, getattr(self, one.name), minimum=1)
+        as_number("timeout_s", self.timeout_s, above=0)
         self._check_texts()
 
     def _check_texts(self) -> None:
-        for name in _SEVERAL:
+        for name in ("allowed_origins", "allowed_hosts"):
             if isinstance(getattr(self, name), str):
                 raise InvalidInputError(
                     f"`{name}` must be a tuple of texts, got one text; put a comma behind it"

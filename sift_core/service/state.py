@@ -5,27 +5,110 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
-from anyio import to_thread
+from anyio import Semaphore, fail_after, to_thread
 from cachetools import TTLCache
 
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.service.errors import RefusedError
 from sift_core.service.metrics import Metrics
-from sift_core.service.settings import ServiceSettings
-from sift_core.service.work_queue import WorkQueue
+from sift_core.service.settings import WAITING_ANSWERS, WAITING_RANKINGS, ServiceSettings
 from sift_core.vector_cache import KeptEmbedder
 
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, Session
 
 T = TypeVar("T")
+SESSION_S = 3600.0  # after which an unused session is dropped
+VECTOR_CACHE_BYTES = 256 << 20
+LEAST_RETRY_S, MOST_RETRY_S = 1.0, 60.0
+_WEIGHT = 0.2  # of the latest in the running mean of seconds
+
+
+class WorkQueue:
+    """Lets a number of pieces of work run at once, in the order in which they came.
+
+    For one event loop. anyio's semaphore lets tasks run in turn, but bounds no waiting ones.
+
+    Args:
+        n_running: Pieces of work that run at once, >= 1.
+        n_waiting: Pieces of work that may wait beside them, >= 0.
+    """
+
+    def __init__(self, n_running: int, n_waiting: int) -> None:
+        self._turns, self._n_turns = Semaphore(n_running), n_running
+        self._n_places = n_running + n_waiting
+        self._n_inside = 0
+        self._mean_s = LEAST_RETRY_S
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next one would be refused."""
+        return self._n_inside >= self._n_places
+
+    @property
+    def n_running(self) -> int:
+        """How many have their turn."""
+        return self._n_turns - self._turns.value
+
+    @property
+    def n_waiting(self) -> int:
+        """How many wait for theirs."""
+        return self._n_inside - self.n_running
+
+    def enter(self) -> None:
+        """Take a place, which `leave` gives back.
+
+        Raises:
+            RefusedError: If there is none: 429, with the seconds after which one may be free.
+        """
+        if self.is_full:
+            rounds = self._n_inside / self._n_turns
+            raise RefusedError(
+                f"{self._n_inside} requests run or wait already; ask again later",
+                status=429,
+                code="overloaded",
+                retry_after_s=min(max(self._mean_s * rounds, LEAST_RETRY_S), MOST_RETRY_S),
+            )
+        self._n_inside += 1
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self._n_inside -= 1
+
+    @asynccontextmanager
+    async def turn(self, timeout_s: float | None = None) -> AsyncIterator[None]:
+        """Wait for the turn of whoever has a place, and hold it for the `with` block.
+
+        Args:
+            timeout_s: Seconds to wait at most. Default: any time.
+
+        Raises:
+            RefusedError: If the turn has not come: 503.
+        """
+        try:
+            with fail_after(timeout_s):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise RefusedError(
+                "the answer's time was over before its turn came; ask again later",
+                status=503,
+                code="timeout",
+                retry_after_s=5.0,
+            ) from error
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._mean_s += _WEIGHT * (time.monotonic() - started - self._mean_s)
+            self._turns.release()
 
 
 class Sessions:
@@ -35,12 +118,11 @@ class Sessions:
 
     Args:
         n_kept: Greatest number of sessions that are kept.
-        seconds: An unused one is dropped after this time.
         metrics: Counts hits and misses.
     """
 
-    def __init__(self, n_kept: int, seconds: float, metrics: Metrics) -> None:
-        self._kept: TTLCache[Hashable, Session] = TTLCache(n_kept, seconds)
+    def __init__(self, n_kept: int, metrics: Metrics) -> None:
+        self._kept: TTLCache[Hashable, Session] = TTLCache(n_kept, SESSION_S)
         self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         self._metrics = metrics
 
@@ -66,7 +148,8 @@ class Service:
 
     `answers` is the queue before the language model, and `rankings` the one before threads that
     rank, search and embed. `sessions` holds what conversations have learned. Answers end at their
-    next step once `stopping` is set. `embedder` keeps its vectors.
+    next step once `stopping` is set. `embedder` keeps its vectors. `model_name` and
+    `embedder_name` are what clients call the models, None if there is no such model.
 
     Args:
         engine: Answers; None for a service without a language model.
@@ -89,34 +172,29 @@ class Service:
             source, embedder = source or engine.source, embedder or engine.embedder
             selector = selector or engine.options.selector
         self.embedder: KeptEmbedder | None = None
+        self.model_name: str | None = None
+        self.embedder_name: str | None = None
         if embedder is not None:
             self.embedder = KeptEmbedder(
                 embedder,
-                max_bytes=settings.vector_cache_bytes,
+                max_bytes=VECTOR_CACHE_BYTES,
                 on_lookup=partial(self.metrics.looked_up, "vectors"),
             )
-        self.engine = engine and replace(engine, source=source, embedder=self.embedder)
-        self.source, self.selector = source, selector
-        self.answers = WorkQueue(settings.n_answers, settings.n_waiting_answers)
-        self.rankings = WorkQueue(settings.n_rankings, settings.n_waiting_rankings)
-        for name, queue in (("answers", self.answers), ("rankings", self.rankings)):
-            self.metrics.queue(name, queue)
-        self.sessions = Sessions(settings.n_sessions, settings.session_s, self.metrics)
+            self.embedder_name = PurePath(embedder.name).name
+        if engine is not None:
+            engine = replace(engine, source=source, embedder=self.embedder)
+            name = PurePath(engine.language_model.name).name.replace(":", "-")
+            self.model_name = settings.model_name or name or "model"
+        self.engine, self.source, self.selector = engine, source, selector
+        self.answers = self._queue("answers", settings.n_answers, WAITING_ANSWERS)
+        self.rankings = self._queue("rankings", settings.n_rankings, WAITING_RANKINGS)
+        self.sessions = Sessions(settings.n_sessions, self.metrics)
         self.stopping = threading.Event()
 
-    @property
-    def model_name(self) -> str | None:
-        """The name by which clients call the language model; None if there is no model."""
-        if self.engine is None:
-            return None
-        if self.settings.model_name is not None:
-            return self.settings.model_name
-        return PurePath(self.engine.language_model.name).name.replace(":", "-") or "model"
-
-    @property
-    def embedder_name(self) -> str | None:
-        """The name by which clients call the embedder; None if there is no embedder."""
-        return None if self.embedder is None else PurePath(self.embedder.name).name
+    def _queue(self, name: str, n_running: int, n_waiting_each: int) -> WorkQueue:
+        queue = WorkQueue(n_running, n_waiting_each * n_running)
+        self.metrics.queue(name, lambda: queue.n_running, lambda: queue.n_waiting)
+        return queue
 
     def needed_embedder(self) -> KeptEmbedder:
         """Return the embedder.
@@ -152,8 +230,12 @@ class Service:
         Raises:
             RefusedError: If too many wait.
         """
-        async with self.rankings.ticket():
-            started = time.perf_counter()
-            result = await to_thread.run_sync(call)
+        self.rankings.enter()
+        try:
+            async with self.rankings.turn():
+                started = time.perf_counter()
+                result = await to_thread.run_sync(call)
+        finally:
+            self.rankings.leave()
         self.metrics.stages({stage: time.perf_counter() - started})
         return result

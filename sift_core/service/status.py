@@ -11,7 +11,6 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from sift_core.errors import SiftError
-from sift_core.protocols import CandidateSource, Embedder
 from sift_core.service.http import JsonAnswer
 from sift_core.service.state import Service
 from sift_core.types import Query
@@ -34,7 +33,13 @@ def status_router(service: Service) -> APIRouter:
         async with checking:
             counts_for = STORE_CHECK_S if is_there else FAILURE_S
             if time.monotonic() - checked_at >= counts_for:
-                is_there = await _answers(service.source, service.embedder)
+                try:
+                    vector = await to_thread.run_sync(service.embedder.embed_query, "ready")
+                    await service.source.afetch(Query(text="ready", embedding=vector), 1)
+                    is_there = True
+                except SiftError as error:
+                    logger.warning("the store did not answer whether it is ready: %s", error)
+                    is_there = False
                 checked_at = time.monotonic()
             return is_there
 
@@ -62,13 +67,3 @@ def status_router(service: Service) -> APIRouter:
         return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     return router
-
-
-async def _answers(source: CandidateSource, embedder: Embedder) -> bool:
-    try:
-        vector = await to_thread.run_sync(embedder.embed_query, "ready")
-        await source.afetch(Query(text="ready", embedding=vector), 1)
-    except SiftError as error:
-        logger.warning("the store did not answer whether it is ready: %s", error)
-        return False
-    return True

@@ -80,14 +80,10 @@ def environment(request, monkeypatch, random_model):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     if "SIFT_URL" in request.getfixturevalue("page").read_text(encoding="utf-8"):
         pytest.importorskip("fastapi")
-        from tests.answering.vllm_double import Vllm
-        from tests.answering.vllm_double import serving as as_vllm
         from tests.service.servers import serving, tiny_app
 
-        vllm = Vllm(base=str(random_model))
-        with serving(tiny_app(random_model)) as url, as_vllm(vllm):
+        with serving(tiny_app(random_model)) as url:
             monkeypatch.setenv("SIFT_URL", url)
-            monkeypatch.setenv("VLLM_URL", vllm.url)
             yield
         return
     if "QDRANT_URL" not in request.getfixturevalue("page").read_text(encoding="utf-8"):

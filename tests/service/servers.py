@@ -93,7 +93,7 @@ def serving(app, **options):
         listener.close()
 
 
-SETTINGS = ServiceSettings(model_name="tiny", keep_alive_s=0.02, max_new_tokens=256)
+SETTINGS = ServiceSettings(model_name="tiny", max_new_tokens=256)
 
 
 def small_store(embedder):

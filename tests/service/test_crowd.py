@@ -43,7 +43,7 @@ def call(client, number):
 
 @pytest.mark.slow
 def test_two_hundred_mixed_calls_equal_those_made_one_after_another(engine):
-    with service(engine, n_waiting_answers=200, n_waiting_rankings=200) as client:
+    with service(engine, n_answers=8) as client:
         alone = [call(client, number) for number in range(100)]
         with ThreadPoolExecutor(max_workers=50) as pool:
             crowded = list(pool.map(lambda number: call(client, number % 100), range(200)))

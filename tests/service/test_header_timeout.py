@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from sift_core.service import create_app
-from sift_core.service.header_timeout import PromptHeaders
+from sift_core.service.guard import PromptHeaders
 from sift_core.testing import HashingEmbedder
 from tests.service.servers import PATIENCE_S, serving, until
 

@@ -15,10 +15,19 @@ pytest.importorskip("playwright", reason="drives the browser")
 from playwright.sync_api import expect, sync_playwright
 
 from sift_core import InMemorySource
-from sift_core.service import create_app
+from sift_core.service import create_app, state
 from sift_core.testing import HashingEmbedder
 from tests.engines import changed
-from tests.service.servers import PATIENCE_S, TEXTS, figures, service, serving, until
+from tests.service.servers import (
+    PATIENCE_S,
+    TEXTS,
+    figures,
+    service,
+    serving,
+    small_store,
+    tiny_engine,
+    until,
+)
 
 expect.set_options(timeout=1000 * PATIENCE_S)
 CHROMIUM = Path(os.environ.get("SIFT_CHROMIUM", "/usr/bin/chromium"))
@@ -53,7 +62,7 @@ def opened(browser):
             page.set_default_timeout(1000 * PATIENCE_S)
             page.on("pageerror", lambda error: faults.append(str(error)))
             page.on("console", lambda line: faults.append(line.text) if _is_bad(line) else None)
-            page.goto(f"{address}/")
+            page.goto(str(getattr(address, "base_url", address)))
             yield page
 
     def _is_bad(line):
@@ -153,7 +162,7 @@ WATCH = """() => {
 
 def test_stop_ends_the_learning(opened, engine):
     endless = changed(engine, n_steps=10_000, cache=None)
-    with service(endless) as client, opened(str(client.base_url).rstrip("/")) as page:
+    with service(endless) as client, opened(client) as page:
         ask(page)
         expect(page.get_by_text(re.compile(r"Learns: step ([2-9]|\d\d)"))).to_be_visible()
         page.get_by_role("button", name="Stop").click()
@@ -182,7 +191,7 @@ class _BrokenEmbedder:
 def test_a_failure_is_a_sentence(opened, source):
     with (
         service(source=source, embedder=_BrokenEmbedder()) as client,
-        opened(str(client.base_url).rstrip("/")) as page,
+        opened(client) as page,
     ):
         ask(page)
         problem = page.get_by_role("alert")
@@ -194,11 +203,11 @@ def test_a_failure_is_a_sentence(opened, source):
         expect(problem).to_have_text("Type a question first.")
 
 
-def test_a_busy_service_says_when_to_come_back(opened, engine):
+def test_a_busy_service_says_when_to_come_back(opened, engine, monkeypatch):
+    monkeypatch.setattr(state, "WAITING_ANSWERS", 1)
     endless = changed(engine, n_steps=10_000, cache=None)
-    with service(endless, n_answers=1, n_waiting_answers=1) as client:
-        address = str(client.base_url).rstrip("/")
-        with opened(address) as first, opened(address) as second:
+    with service(endless, n_answers=1) as client:
+        with opened(client) as first, opened(client) as second:
             ask(first)
             until(lambda: figures(client)["sift_learning_steps_total"] > 0)
             ask(second)
@@ -209,16 +218,9 @@ def test_a_busy_service_says_when_to_come_back(opened, engine):
 
 
 def _serve_endlessly(model, told):
-    from sift_core.answering import AnswerEngine, LanguageModel, LearningOptions
-
     embedder = HashingEmbedder(64)
-    engine = AnswerEngine(
-        language_model=LanguageModel.from_pretrained(model, device="cpu", dtype="float32"),
-        source=InMemorySource(embedder.embed_documents(TEXTS), TEXTS, embedder_name=embedder.name),
-        embedder=embedder,
-        learning=LearningOptions(n_steps=10_000),
-    )
-    with serving(create_app(engine)) as address:
+    engine = tiny_engine(model, small_store(embedder), embedder)
+    with serving(create_app(changed(engine, n_steps=10_000))) as address:
         told.send(address)
         time.sleep(3600)
 
@@ -250,7 +252,7 @@ def test_a_dead_server_is_said_to_be_that(opened, random_model):
 def test_a_key_is_asked_for_and_kept_in_memory_alone(opened, source, embedder):
     with (
         service(source=source, embedder=embedder, api_key="secret-7") as client,
-        opened(str(client.base_url).rstrip("/")) as page,
+        opened(client) as page,
     ):
         field, problem = page.get_by_label("API key"), page.locator("#problem")
         expect(problem).to_have_text("This service asks for a key.")
@@ -273,13 +275,11 @@ def test_a_key_is_asked_for_and_kept_in_memory_alone(opened, source, embedder):
         expect(problem).to_have_text("This service asks for a key.")
 
 
-@pytest.fixture
-def hostile_source(embedder):
+def test_text_of_a_document_stays_text(opened, engine, embedder):
     texts = [HOSTILE, *TEXTS]
-    return InMemorySource(
+    hostile = InMemorySource(
         embedder.embed_documents(texts),
         texts,
-        document_ids=[str(i) for i in range(len(texts))],
         metadata=[
             {"title": HOSTILE, "url": "javascript:document.title='taken'"},
             {"title": "a <b>good</b> one", "url": "https://example.org/a?b=<c>"},
@@ -287,12 +287,9 @@ def hostile_source(embedder):
         ],
         embedder_name=embedder.name,
     )
-
-
-def test_text_of_a_document_stays_text(opened, engine, hostile_source):
     with (
-        service(replace(engine, source=hostile_source)) as client,
-        opened(str(client.base_url).rstrip("/")) as page,
+        service(replace(engine, source=hostile)) as client,
+        opened(client) as page,
     ):
         ask(page, f"{HOSTILE} fold paper", n=9)
         ended(page)
@@ -332,7 +329,7 @@ def test_a_narrow_screen_needs_no_scrolling_sideways(opened, engine, embedder, w
     source = InMemorySource(embedder.embed_documents(texts), texts, embedder_name=embedder.name)
     with (
         service(replace(engine, source=source)) as client,
-        opened(str(client.base_url).rstrip("/"), viewport={"width": width, "height": 640}) as page,
+        opened(client, viewport={"width": width, "height": 640}) as page,
     ):
         ask(page, n=9)
         ended(page)

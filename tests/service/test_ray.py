@@ -38,8 +38,11 @@ RUNNING = 'sift_queue_running{queue="answers"}'
 def test_the_config_of_the_guide_fits_what_it_names():
     shown = yaml.safe_load(SHOWN.read_text("utf-8"))["applications"][0]["args"]
     assert RayArguments.model_validate(shown).options == {"store": "faiss:.sift"}
-    listed = RayArguments.model_validate({**shown, "settings": {"allowed_hosts": ["a"]}})
-    assert listed.service_settings().allowed_hosts == ("a",)
+    options = {"n_context": 4, "candidates": 50, "max_tokens": 300}  # named as the flags are
+    given = {**shown, "options": options, "settings": {"allowed_hosts": ["a"]}}
+    made = RayArguments.model_validate(given)
+    assert made.options == options
+    assert made.service_settings().allowed_hosts == ("a",)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +63,6 @@ def test_what_cannot_work_is_refused_before_a_replica_starts(wrong):
     assert "sk-real-key" not in str(refused.value)
 
 
-def test_options_have_the_names_of_the_flags():
-    options = {"store": "faiss:.sift", "n_context": 4, "candidates": 50, "max_tokens": 300}
-    made = RayArguments.model_validate(
-        {"open_app": "sift_core.cli.serve:opened_app", "options": options}
-    )
-    assert made.options == options
-
-
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
@@ -84,7 +79,6 @@ def cluster(random_model):
     application["args"] = {
         "open_app": "tests.service.servers:opened_tiny",
         "options": {"model": str(random_model)},
-        "settings": {"keep_alive_s": 0.02},
     }
     (deployment,) = application["deployments"]
     deployment["ray_actor_options"]["num_cpus"] = 0.1

@@ -113,6 +113,9 @@ def test_a_filter_restricts_and_a_kernel_is_obeyed(search):
         {"filter": "topic = 'tea'"},
         {"top": 3},
         {"query": None},
+        {"queries": [" "]},
+        {"queries": ["a"] * 17},
+        {"queries": ["a", "b"], "compare": True},
     ],
 )
 def test_what_cannot_be_searched_is_refused(search, body):
@@ -138,23 +141,41 @@ def test_a_service_without_a_part_says_that_it_cannot_search(source, embedder, l
         assert f"no {lacks}" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("key", ["", 'a"b', '"'])
-def test_a_key_that_no_document_can_have_is_the_clients_error(key):
-    """The store failed on it: 503, and clients asked again."""
+@pytest.fixture
+def stores():
+    """The same four documents in memory and in Qdrant, in this order."""
     models = pytest.importorskip("qdrant_client.models")
     from qdrant_client import QdrantClient
 
     from sift_core.sources import QdrantSource
 
-    embedder = HashingEmbedder(16)
+    metadata = [
+        {"kind": "a", "n": 1, "is_new": False, "tags": ["x", "y"]},
+        {"kind": "a", "n": 2, "is_new": True, "tags": ["y"]},
+        {"kind": "b", "n": 1, "is_new": False, "tags": ["x"]},
+        {"kind": "c", "n": 3, "a key": "x", "$x": "x", "thème": "x"},
+    ]
+    vectors = HashingEmbedder(16).embed_documents(TEXTS[:4])
+    ids = [str(i) for i in range(4)]
+    points = [
+        models.PointStruct(id=i, vector=vectors[i].tolist(), payload={"text": "t", **one})
+        for i, one in enumerate(metadata)
+    ]
     with closing(QdrantClient(":memory:")) as client:
         params = models.VectorParams(size=16, distance=models.Distance.COSINE)
         client.create_collection("c", vectors_config=params)
-        client.upsert("c", [models.PointStruct(id=1, vector=[1.0] * 16, payload={"text": "t"})])
-        with service(source=QdrantSource(client, "c"), embedder=embedder) as http:
-            answer = http.post("/search", json={"query": "boat", "filter": {key: "x"}})
-            assert answer.status_code == 400
-            assert "metadata key" in answer.json()["detail"]
+        client.upsert("c", points)
+        in_memory = InMemorySource(vectors, TEXTS[:4], document_ids=ids, metadata=metadata)
+        yield in_memory, QdrantSource(client, "c")
+
+
+@pytest.mark.parametrize("key", ["", 'a"b', '"'])
+def test_a_key_that_no_document_can_have_is_the_clients_error(stores, key):
+    """The store failed on it: 503, and clients asked again."""
+    with service(source=stores[1], embedder=HashingEmbedder(16)) as http:
+        answer = http.post("/search", json={"query": "boat", "filter": {key: "x"}})
+        assert answer.status_code == 400
+        assert "metadata key" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -171,38 +192,11 @@ def test_a_key_that_no_document_can_have_is_the_clients_error(key):
         ({"thème": "x"}, {3}),
     ],
 )
-def test_a_filter_means_the_same_in_every_store(conditions, expected):
-    models = pytest.importorskip("qdrant_client.models")
-    from qdrant_client import QdrantClient
-
-    from sift_core.sources import QdrantSource
-
-    metadata = [
-        {"kind": "a", "n": 1, "is_new": False, "tags": ["x", "y"]},
-        {"kind": "a", "n": 2, "is_new": True, "tags": ["y"]},
-        {"kind": "b", "n": 1, "is_new": False, "tags": ["x"]},
-        {"kind": "c", "n": 3, "a key": "x", "$x": "x", "thème": "x"},
-    ]
-    embedder = HashingEmbedder(16)
-    vectors = embedder.embed_documents(TEXTS[:4])
-    query = Query(text="boat", embedding=embedder.embed_query("boat"))
-    with closing(QdrantClient(":memory:")) as client:
-        params = models.VectorParams(size=16, distance=models.Distance.COSINE)
-        client.create_collection("c", vectors_config=params)
-        client.upsert(
-            "c",
-            [
-                models.PointStruct(id=i, vector=vectors[i].tolist(), payload={"text": "t", **one})
-                for i, one in enumerate(metadata)
-            ],
-        )
-        ids = [str(i) for i in range(4)]
-        for source in (
-            InMemorySource(vectors, TEXTS[:4], document_ids=ids, metadata=metadata),
-            QdrantSource(client, "c"),
-        ):
-            pool = source.fetch(query, 4, filter=filter_for(source, conditions))
-            assert {int(name) for name in pool.document_ids} == expected
+def test_a_filter_means_the_same_in_every_store(stores, conditions, expected):
+    query = Query(text="boat", embedding=HashingEmbedder(16).embed_query("boat"))
+    for source in stores:
+        pool = source.fetch(query, 4, filter=filter_for(source, conditions))
+        assert {int(name) for name in pool.document_ids} == expected
 
 
 def test_limits_end_the_choice(search):
@@ -232,10 +226,3 @@ def test_several_queries_share_the_choice(search, embedder, source):
         assert {one["document_id"] for one in alone["candidates"]} <= listed
     assert found["query"] == QUESTION
     assert search(queries=[QUESTION], n_select=4)["columns"] == search(n_select=4)["columns"]
-
-
-@pytest.mark.parametrize(
-    "body", [{"queries": [" "]}, {"queries": ["a", "b"], "compare": True}, {"queries": ["a"] * 17}]
-)
-def test_queries_that_cannot_be_are_refused(search, body):
-    assert "queries" in str(search(code=400, **body))

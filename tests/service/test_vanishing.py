@@ -1,7 +1,6 @@
 """What becomes of the work for clients that have gone: the next stage does not begin."""
 
 import asyncio
-import sys
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -9,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from sift_core import ContextSelector, InMemorySource
-from sift_core.service.work_queue import WorkQueue
+from sift_core.service.state import WorkQueue
 from sift_core.testing import HashingEmbedder
 from tests.engines import changed
 from tests.service.servers import CHAT, LONG, PATIENCE_S, TEXTS, asked, figures, service, until
@@ -104,12 +103,18 @@ def test_who_goes_while_documents_are_chosen_has_none_learned(engine, is_streame
         assert figures(client)["sift_learning_steps_total"] == 0
 
 
-def test_who_goes_while_texts_are_embedded_has_none_chosen():
+@pytest.mark.parametrize("path", ["/rerank", "/v1/embeddings"])
+def test_who_goes_while_texts_are_embedded_has_no_more_embedded_or_chosen(path):
     embedder, selector = GatedEmbedder(16), GatedSelector()
     embedder.gate = Gate()
     selector.gate.opened.set()
+    texts = [f"text {i}" for i in range(640)]  # ten batches
+    bodies = {
+        "/rerank": {"query": "boat", "documents": texts},
+        "/v1/embeddings": {"model": embedder.name, "input": texts},
+    }
     with service(embedder=embedder, selector=selector) as client:
-        with asked(client, "/rerank", {"query": "boat", "documents": TEXTS}):
+        with asked(client, path, bodies[path]):
             assert embedder.gate.begun.wait(PATIENCE_S)
         # None is told as long as the thread works. The end of a connection comes before what
         # another sends after it, so that the service knows after a few of its answers.
@@ -117,29 +122,18 @@ def test_who_goes_while_texts_are_embedded_has_none_chosen():
             figures(client)
         embedder.gate.opened.set()
         until(lambda: figures(client)['sift_queue_running{queue="rankings"}'] == 0)
+        assert embedder.gate.n_begun == 1
         assert selector.gate.n_begun == 0
 
 
 def test_who_goes_as_the_turn_comes_takes_none():
     async def is_cancelled():
         queue = WorkQueue(1, 1)
-        first, second = queue.ticket(), queue.ticket()
-        await first.__aenter__()
-        task = asyncio.create_task(second.enter_within(PATIENCE_S))
-        await asyncio.sleep(0.01)
-        first.give_back()
+        async with queue.turn():
+            task = asyncio.create_task(queue.turn(PATIENCE_S).__aenter__())
+            await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.wait([task])
-        return task.cancelled() and not queue.is_full
+        return task.cancelled() and queue.n_running == 0
 
     assert asyncio.run(is_cancelled())
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_whole_service_is_after_half_a_minute_of_them_as_it_was():
-    pytest.importorskip("faiss")
-    from tests.service.soak import soak
-
-    found = soak(30.0)
-    assert found.faults() == [], found.table()
