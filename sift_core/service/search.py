@@ -22,7 +22,7 @@ from sift_core.service.http import MAX_QUERIES, ChoiceBody, JsonAnswer, JsonRout
 from sift_core.service.metadata import Filter, filter_for, title_and_url
 from sift_core.service.ranking import MAX_CANDIDATES, MAX_CHOICES
 from sift_core.service.state import Service
-from sift_core.sources.several_queries import queries_of
+from sift_core.sources.multi_query import queries_of
 from sift_core.types import CandidatePool
 
 

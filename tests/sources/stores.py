@@ -15,9 +15,9 @@ from qdrant_client import models
 
 from sift_core.errors import LossyVectorsWarning
 from sift_core.sources import (
+    CombinedSource,
     FaissSource,
     InMemorySource,
-    MergedSource,
     QdrantSource,
     content_id,
 )
@@ -281,14 +281,16 @@ def connected(kind, corpus, folder, loop, *, words=False):
         asyncio.run_coroutine_threadsafe(client.close(), loop).result()
 
 
-def merged(corpus):
+def combined(corpus):
     columns = ("embeddings", "texts", "ids", "metadata")
     parts = [{name: getattr(corpus, name)[i::3] for name in columns} for i in range(3)]
-    return MergedSource({f"machine {i}": in_memory(Corpus(**part)) for i, part in enumerate(parts)})
+    return CombinedSource(
+        {f"machine {i}": in_memory(Corpus(**part)) for i, part in enumerate(parts)}
+    )
 
 
-CALLED = ["in memory", "merged", *FAISS, *LOCAL, "qdrant folder", *SERVED]
-AWAITED = ["in memory", "merged", "faiss flat, inner product", *SERVED]
+CALLED = ["in memory", "combined", *FAISS, *LOCAL, "qdrant folder", *SERVED]
+AWAITED = ["in memory", "combined", "faiss flat, inner product", *SERVED]
 AWAITED += [f"async {kind}" for kind in ("qdrant memory", *SERVED)]
 KINDS = [*(f"{kind}, called" for kind in CALLED), *(f"{kind}, awaited" for kind in AWAITED)]
 
@@ -315,5 +317,5 @@ def opened(name, corpus, folder, *, words=False):
                 nothing=parity_filter(7),
             )
         else:
-            store = Store(source={"in memory": in_memory, "merged": merged}[kind](corpus))
+            store = Store(source={"in memory": in_memory, "combined": combined}[kind](corpus))
         yield replace(store, loop=loop)

@@ -14,7 +14,7 @@ from sift_core.errors import InvalidInputError, MissingWordsWarning
 from sift_core.protocols import LexicalSource
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.word_counts import HEADING, words_of
-from sift_core.sources import InMemorySource, MergedSource, OversamplingSource
+from sift_core.sources import CombinedSource, InMemorySource, OversamplingSource
 from sift_core.types import Lookup
 from tests.sources import stores
 
@@ -263,7 +263,7 @@ class Fetching:
 
 def test_lists_of_several_sources_are_joined_rank_by_rank(corpus):
     parts = slices(corpus, 3)
-    source = MergedSource({f"part {i}": each for i, each in enumerate(parts)})
+    source = CombinedSource({f"part {i}": each for i, each in enumerate(parts)})
     assert source.has_words
     query, other = corpus.query(), corpus.query(1)
     words = Lookup(n_candidates=7, words=words_of("word1 word2 word3"))
@@ -275,7 +275,7 @@ def test_lists_of_several_sources_are_joined_rank_by_rank(corpus):
     assert near.document_ids == source.fetch(other, 7).document_ids
     awaited, _ = asyncio.run(source.alook_up(query, lookups))
     assert awaited.document_ids == joined.document_ids
-    mixed = MergedSource({"words": parts[0], "none": Fetching(parts[1])})
+    mixed = CombinedSource({"words": parts[0], "none": Fetching(parts[1])})
     assert not mixed.has_words
     found, near = mixed.look_up(query, lookups)
     assert found.document_ids == lists[0][:7]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.sources import InMemorySource, MergedSource
+from sift_core.sources import CombinedSource, InMemorySource
 
 
 class Dead:
@@ -33,7 +33,7 @@ def slices(corpus, n):
 
 
 async def test_one_dead_source_is_named_and_the_others_are_not_passed_off_as_all(corpus):
-    source = MergedSource({**slices(corpus, 2), "machine 7": Dead()})
+    source = CombinedSource({**slices(corpus, 2), "machine 7": Dead()})
     with pytest.raises(CandidateSourceError, match="source 'machine 7': the disk is full") as info:
         source.fetch(corpus.query(), 3)
     assert info.value.retry_after_s == 3
@@ -58,7 +58,7 @@ async def test_a_batch_also_of_sources_that_take_one_query_at_a_time(corpus, ref
     parts = slices(corpus, 2)
     parts["machine 1"] = Single(parts["machine 1"])
     queries = [corpus.query(seed) for seed in range(3)]
-    source = MergedSource(parts)
+    source = CombinedSource(parts)
     expected = [reference.fetch(query, 9).document_ids for query in queries]
     assert [pool.document_ids for pool in source.fetch_batch(queries, 9)] == expected
     assert [pool.document_ids for pool in await source.afetch_batch(queries, 9)] == expected
@@ -82,14 +82,14 @@ class Slow(Dead):
 async def test_the_others_are_given_up_when_one_has_failed(corpus):
     slow = Slow()
     with pytest.raises(CandidateSourceError, match="source 'dead'"):
-        await MergedSource({"slow": slow, "dead": Dead()}).afetch(corpus.query(), 3)
+        await CombinedSource({"slow": slow, "dead": Dead()}).afetch(corpus.query(), 3)
     assert slow.cancelled
 
 
 def test_an_empty_source_is_named(corpus):
     empty = InMemorySource(np.empty((0, 16)), [])
     with pytest.raises(InvalidInputError, match="source 'empty': there are no documents"):
-        MergedSource({**slices(corpus, 2), "empty": empty}).fetch(corpus.query(), 3)
+        CombinedSource({**slices(corpus, 2), "empty": empty}).fetch(corpus.query(), 3)
 
 
 class Fused:
@@ -105,16 +105,16 @@ class Fused:
 
 def test_fused_scores_are_refused(corpus):
     with pytest.raises(InvalidInputError, match="got one with fused scores"):
-        MergedSource({**slices(corpus, 1), "fused": Fused()}).fetch(corpus.query(), 3)
+        CombinedSource({**slices(corpus, 1), "fused": Fused()}).fetch(corpus.query(), 3)
 
 
 def test_sources_of_different_embedders_are_refused(corpus):
     other = InMemorySource(np.eye(2), ["a", "b"], embedder_name="model-b")
     with pytest.raises(InvalidInputError, match=r"'model-a'.*'model-b'"):
-        MergedSource({**slices(corpus, 1), "other": other})
-    assert MergedSource(slices(corpus, 2)).embedder_name == "model-a"
+        CombinedSource({**slices(corpus, 1), "other": other})
+    assert CombinedSource(slices(corpus, 2)).embedder_name == "model-a"
 
 
 def test_no_sources():
     with pytest.raises(InvalidInputError, match="at least 1 source"):
-        MergedSource({})
+        CombinedSource({})
