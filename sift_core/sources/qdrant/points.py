@@ -185,13 +185,11 @@ def dense_vector(point: Any, *, vector_name: str | None = None) -> FloatArray | 
         vector = vector.get(vector_name or "")
     if not isinstance(vector, list) or not vector or isinstance(vector[0], list):
         return None
-    row = bytearray(4 * len(vector))
-    try:
-        struct.pack_into(f"{len(vector)}f", row, 0, *vector)  # a third of NumPy's time
-    except (struct.error, OverflowError):  # no numbers, or one too large
-        with np.errstate(over="ignore"):
-            return np.array(vector, dtype=np.float32)
-    return np.frombuffer(row, dtype=np.float32)
+    packed = _packed([vector], len(vector))
+    if packed is not None:
+        return packed[0]
+    with np.errstate(over="ignore"):  # no numbers, or one too large
+        return np.array(vector, dtype=np.float32)
 
 
 def dense_vectors(
@@ -219,33 +217,38 @@ def dense_vectors(
         if not isinstance(vectors[0], list | np.ndarray):
             raise _no_vector(points[0].id, place, "one dense vector", vectors[0])
         dimension = len(vectors[0])
-    row = struct.Struct(f"{dimension}f")  # reads a list of floats three times as fast as NumPy
-    try:
-        # Packed one by one, while its numbers are in the processor's cache.
-        rows = bytearray().join([_packed(row, vector) for vector in vectors])
-    except (TypeError, struct.error, OverflowError):  # another length, or no numbers
-        for point, vector in zip(points, vectors, strict=True):
-            if _shape(vector) != (dimension,):
-                wanted = f"one dense vector of {dimension} numbers"
-                raise _no_vector(point.id, place, wanted, vector) from None
-        with np.errstate(over="ignore"):  # too large for float32: refused as not finite
-            return np.array(vectors, dtype=np.float32)
-    return np.frombuffer(rows, dtype=np.float32).reshape(len(points), dimension)
+    packed = _packed(vectors, dimension)
+    if packed is not None:
+        return packed
+    for point, vector in zip(points, vectors, strict=True):  # another length, or no numbers
+        if _shape(vector) != (dimension,):
+            wanted = f"one dense vector of {dimension} numbers"
+            raise _no_vector(point.id, place, wanted, vector)
+    with np.errstate(over="ignore"):  # too large for float32: refused as not finite
+        return np.array(vectors, dtype=np.float32)
 
 
-def _packed(row: struct.Struct, vector: Any) -> bytes:
-    """Return the float32 numbers of a list, or of an array of float32.
+def _packed(vectors: Sequence[Any], dimension: int) -> FloatArray | None:
+    """Return lists of numbers, or arrays of float32, as rows; None where that cannot be.
 
-    Raises:
-        TypeError: If it is neither, or holds something else.
-        OverflowError: If a number is too large.
-        struct.error: If they are not as many as a row has.
+    `struct` reads a list of floats three times as fast as NumPy, and a list at a time while its
+    numbers are in the processor's cache.
     """
-    if not isinstance(vector, np.ndarray):
-        return row.pack(*vector)
-    if vector.nbytes != row.size:
-        raise struct.error
-    return vector.tobytes()
+    row = struct.Struct(f"{dimension}f")
+
+    def packed(vector: Any) -> bytes:
+        if not isinstance(vector, np.ndarray):
+            return row.pack(*vector)
+        if vector.nbytes != row.size:
+            raise struct.error
+        return vector.tobytes()
+
+    try:
+        rows = bytearray().join([packed(vector) for vector in vectors])
+    except (TypeError, struct.error, OverflowError):
+        return None
+    matrix: FloatArray = np.frombuffer(rows, dtype=np.float32).reshape(len(vectors), dimension)
+    return matrix
 
 
 def _vector(point: Any, vector_name: str, place: str) -> Any:
