@@ -20,8 +20,8 @@ from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource
 from sift_core.selection.context import distinct
-from sift_core.sources.contract import LexicalFetching
-from sift_core.sources.wrapped import (
+from sift_core.sources.contract import (
+    LexicalFetching,
     VectorLookups,
     afetch_all,
     alook_up,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.selection.cosines import cosine_similarities
-from sift_core.sources.copied_on_read import CopiedOnRead
+from sift_core.sources.contract import CopiedOnRead
 from sift_core.sources.faiss.documents import Documents, Filter
 from sift_core.sources.faiss.entries import MOST_HITS_ON_GPU, is_on_gpu, lossy_part
 from sift_core.sources.faiss.search import Hits, search
