@@ -18,8 +18,8 @@ from sift_core.selection.cosines import cosine_similarities
 from sift_core.types import CandidatePool, DocumentSample, FloatArray, Lookup, Metadata, Query
 
 
-class BatchFetching(ABC):
-    """Fetches one query as a batch of one, and awaits in a worker thread."""
+class LexicalFetching(ABC):
+    """Fetches one query as a batch of one, and awaits everything in a worker thread."""
 
     @abstractmethod
     def fetch_batch(
@@ -40,10 +40,6 @@ class BatchFetching(ABC):
     ) -> list[CandidatePool]:
         """Return what `fetch_batch` returns, from a worker thread."""
         return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)
-
-
-class LexicalFetching(BatchFetching):
-    """Looks up words and vectors, and awaits in a worker thread."""
 
     @abstractmethod
     def look_up(
@@ -113,9 +109,9 @@ def check_fetch_arguments(
 
     Args:
         queries: Anything.
-        n_candidates: Likewise.
-        dimension: The store's; None where only the store knows, and says so itself.
-        embedder_name: The store's; None where it is not known.
+        n_candidates: Anything.
+        dimension: The store's. None if the store checks it itself.
+        embedder_name: The store's. None if it is not known.
 
     Raises:
         InvalidInputError: If `queries` is no sequence of Query, `n_candidates` is not an integer

@@ -6,6 +6,7 @@ import pytest
 
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.sources import CombinedSource, InMemorySource
+from tests.sources.stores import Fetching, slices
 
 
 class Dead:
@@ -18,20 +19,6 @@ class Dead:
         return self.fetch(query, n_candidates, filter=filter)
 
 
-def slices(corpus, n):
-    """Return the corpus in n sources, every n-th document in each."""
-    return {
-        f"machine {i}": InMemorySource(
-            corpus.embeddings[i::n],
-            corpus.texts[i::n],
-            document_ids=[str(name) for name in corpus.ids[i::n]],
-            metadata=corpus.metadata[i::n],
-            embedder_name="model-a",
-        )
-        for i in range(n)
-    }
-
-
 async def test_one_dead_source_is_named_and_the_others_are_not_passed_off_as_all(corpus):
     source = CombinedSource({**slices(corpus, 2), "machine 7": Dead()})
     with pytest.raises(CandidateSourceError, match="source 'machine 7': the disk is full") as info:
@@ -41,22 +28,9 @@ async def test_one_dead_source_is_named_and_the_others_are_not_passed_off_as_all
         await source.afetch(corpus.query(), 3)
 
 
-class Single:
-    """A source that takes one query at a time."""
-
-    def __init__(self, source):
-        self.source = source
-
-    def fetch(self, query, n_candidates, *, filter=None):
-        return self.source.fetch(query, n_candidates, filter=filter)
-
-    async def afetch(self, query, n_candidates, *, filter=None):
-        return await self.source.afetch(query, n_candidates, filter=filter)
-
-
 async def test_a_batch_also_of_sources_that_take_one_query_at_a_time(corpus, reference):
     parts = slices(corpus, 2)
-    parts["machine 1"] = Single(parts["machine 1"])
+    parts["machine 1"] = Fetching(parts["machine 1"])
     queries = [corpus.query(seed) for seed in range(3)]
     source = CombinedSource(parts)
     expected = [reference.fetch(query, 9).document_ids for query in queries]

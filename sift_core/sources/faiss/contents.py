@@ -23,21 +23,20 @@ from sift_core.sources.faiss.entries import (
     remove_entries,
     takes_ids,
 )
-from sift_core.sources.faiss.nearest import Found, as_pool, find, of_unit_length
 from sift_core.sources.faiss.read_write_lock import ReadWriteLock
-from sift_core.sources.faiss.search import stored_vectors
+from sift_core.sources.faiss.search import Found, as_pool, find, of_unit_length, stored_vectors
 from sift_core.sources.lexical_index import LexicalIndex
 from sift_core.types import CandidatePool, Document, FloatArray, IntArray, Lookup, Query
 
 
 class Contents:
-    """What a `FaissSource` searches and changes.
+    """The index, documents and words that a `FaissSource` searches and changes.
 
     Args:
         index: A trained index.
-        documents: Those of its entries.
-        words: What was counted before. If it is None, the folder keeps no words, and nothing is
-            counted until `count_words` is called.
+        documents: The documents of its entries.
+        words: Words that were counted before. If it is None, the folder keeps no words, and nothing
+            is counted until `count_words` is called.
     """
 
     def __init__(self, index: Any, documents: Documents, words: LexicalIndex | None) -> None:
@@ -77,7 +76,7 @@ class Contents:
     def near(
         self, queries: Sequence[Query], n_candidates: int, keep: Filter | None
     ) -> list[CandidatePool]:
-        """Return the nearest documents of each query, while they are searched."""
+        """Return the nearest documents of each query. Call it within `searching`."""
         vectors = np.stack([as_float32(query.vector) for query in queries])
         found = find(self.index, self.documents, vectors, n_candidates, keep)
         return [as_pool(query, row) for query, row in zip(queries, found, strict=True)]
@@ -85,7 +84,7 @@ class Contents:
     def by_words(
         self, query: Query, lookups: Sequence[Lookup], keep: Filter | None
     ) -> list[CandidatePool]:
-        """Return one pool for each lookup, while they are searched; empty for those of vectors."""
+        """Return one pool for each lookup, empty for vectors. Call it within `searching`."""
         pools = [CandidatePool.empty(dimension=len(query.vector))] * len(lookups)
         wanted = {i: one.words for i, one in enumerate(lookups) if one.words is not None}
         if not wanted or not self.has_words:
@@ -109,7 +108,7 @@ class Contents:
         return pools
 
     def count_words(self) -> LexicalIndex:
-        """Return the words of all documents, while nobody changes these; counts the new ones."""
+        """Return the words of all documents. Nobody may change these meanwhile."""
         state = self._n_changes, int(self.index.ntotal)
         with self._counting:
             if self._words is None or self._words_state != state:
@@ -137,7 +136,7 @@ class Contents:
 
     @contextmanager
     def changing(self) -> Iterator[DocumentTable]:
-        """Be the only writer, while others read; gives the documents."""
+        """Be the only writer while others read; yield the documents."""
         with self.lock.turn():
             table = self.table()
             with self.lock.writing():

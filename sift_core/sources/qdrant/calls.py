@@ -26,8 +26,8 @@ from sift_core.errors import CandidateSourceError
 
 T = TypeVar("T")
 
-# What one operation asks of a client, written once for both kinds of client: it yields functions of
-# the client, and gets what each returns, or what it returns when it is awaited.
+# One operation, written once for both kinds of client. It yields functions of the client, and is
+# sent the result of each. An async client's result is awaited first.
 Steps: TypeAlias = Generator[Callable[[Any], Any], Any, T]
 
 # Local mode raises ValueError, REST ApiException and QdrantException, gRPC RpcError; OSError
@@ -107,9 +107,9 @@ def place_of(client: QdrantClient | AsyncQdrantClient, collection: str) -> str:
 
 
 def run(client: Any, steps: Steps[T]) -> T:
-    """Return what steps return, each call made of a blocking client.
+    """Carry out steps with a blocking client and return their result.
 
-    What a call raises of `STORE_ERRORS` is raised in the steps, where the call is.
+    An exception of `STORE_ERRORS` is raised in the steps, at the call that failed.
     """
     try:
         call = next(steps)
@@ -126,7 +126,7 @@ def run(client: Any, steps: Steps[T]) -> T:
 
 
 async def arun(client: Any, steps: Steps[T]) -> T:
-    """Return what `run` returns, each call awaited of an async client."""
+    """Carry out steps with an async client, as `run` does, and return their result."""
     try:
         call = next(steps)
         while True:

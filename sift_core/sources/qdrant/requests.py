@@ -1,7 +1,7 @@
-"""What is asked of Qdrant for a query, and what comes back.
+"""Requests to Qdrant for a query, and the points in its answers.
 
-Of answers by gRPC vectors are read as they arrived. The client makes a Python float of each number
-first, which takes five to nine times as long as the rest of a fetch.
+NumPy reads the vectors of an answer by gRPC. The client makes a Python float of each number first,
+which takes five to nine times as long as the rest of a fetch.
 """
 
 from __future__ import annotations

@@ -191,7 +191,8 @@ class QdrantSource(LexicalFetching):
                 return points_of(await self._send(client, self._collection, requests))
 
         call = aask if isinstance(self._client, AsyncQdrantClient) else ask
-        return (yield from self._answer(query, call))
+        found: list[Sequence[Any]] = yield from self._answer(query, call)
+        return found
 
     def _answer(self, query: Query, call: Callable[[Any], Any]) -> Steps[Any]:
         """Return what one call of the client returns; of a refusal, say what the collection has."""
