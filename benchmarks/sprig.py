@@ -23,7 +23,7 @@ from scipy import sparse
 from sift_core.evaluation.data import Passage
 from sift_core.selection.question_parts import name_runs
 from sift_core.selection.word_counts import words_of
-from sift_core.sources.several_queries import RANK_SHIFT
+from sift_core.sources.multi_query import RANK_SHIFT
 
 Name = tuple[str, ...]
 

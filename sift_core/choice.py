@@ -24,7 +24,7 @@ from sift_core.protocols import CandidateSource, Selector
 from sift_core.second_hop import SecondHop, second_hop
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.limits import LARGEST_BUDGET, takes_target_weights
-from sift_core.sources.several_queries import afetch_for_all, fetch_for_all
+from sift_core.sources.multi_query import afetch_for_all, fetch_for_all
 from sift_core.text_overlap import select_texts
 from sift_core.types import CandidatePool, Query, Selection
 

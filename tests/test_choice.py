@@ -24,7 +24,7 @@ from sift_core import (
     choose,
     search,
 )
-from sift_core.sources.several_queries import fetch_for_all
+from sift_core.sources.multi_query import fetch_for_all
 from sift_core.testing import HashingEmbedder
 
 N = 12

@@ -108,7 +108,7 @@ def test_the_names_are_found_where_the_core_is_in_a_zip(tmp_path):
         cwd=tmp_path,
         check=False,
     )
-    assert done.stdout.startswith("SiftError ['FaissSource', "), done.stderr
+    assert done.stdout.startswith("SiftError ['CombinedSource', "), done.stderr
 
 
 def test_another_name_is_refused_with_the_one_that_was_meant():
@@ -126,7 +126,7 @@ def test_importing_the_core_imports_numpy_alone(imported_by_the_core):
     "module",
     [
         "sift_core.selection.sift",
-        "sift_core.sources.in_memory, sift_core.sources.merged, sift_core.sources.oversampling",
+        "sift_core.sources.in_memory, sift_core.sources.combined, sift_core.sources.oversampling",
         "sift_core.evaluation.verdict, sift_core.evaluation.retrieval",
         "sift_core.testing",
     ],

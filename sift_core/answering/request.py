@@ -20,7 +20,7 @@ from sift_core.checks import (
 from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import Embedder
-from sift_core.sources.several_queries import queries_of
+from sift_core.sources.multi_query import queries_of
 from sift_core.types import AnswerMode, Message, Query
 
 

@@ -30,8 +30,8 @@ from sift_core.explanation import Chosen, explained, repeats_of
 from sift_core.options import ChoiceOptions, token_counter
 from sift_core.protocols import CandidateSource
 from sift_core.selection.select import KernelName, selector_from_settings
+from sift_core.sources.multi_query import queries_of
 from sift_core.sources.oversampling import OversamplingSource
-from sift_core.sources.several_queries import queries_of
 
 SIDE_BY_SIDE_WIDTH = 100  # columns of a terminal; in narrower ones the names would be stumps
 

@@ -29,7 +29,7 @@ from sift_core.service.http import (
 )
 from sift_core.service.metadata import Filter, filter_for, title_and_url
 from sift_core.service.state import Service
-from sift_core.sources.several_queries import queries_of
+from sift_core.sources.multi_query import queries_of
 
 
 @with_option_fields(

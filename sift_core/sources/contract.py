@@ -1,23 +1,25 @@
-"""What every source does alike: one query as a batch of one, checks of arguments, samples."""
+"""What sources do alike: batches of one, checks of arguments, samples, asking other sources."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.protocols import BatchCandidateSource, CandidateSource
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.types import CandidatePool, DocumentSample, FloatArray, Lookup, Metadata, Query
 
 
-class BatchFetching(ABC):
-    """Fetches one query as a batch of one, and awaits in a worker thread."""
+class LexicalFetching(ABC):
+    """Fetches one query as a batch of one, and awaits everything in a worker thread."""
 
     @abstractmethod
     def fetch_batch(
@@ -38,10 +40,6 @@ class BatchFetching(ABC):
     ) -> list[CandidatePool]:
         """Return what `fetch_batch` returns, from a worker thread."""
         return await asyncio.to_thread(self.fetch_batch, queries, n_candidates, filter=filter)
-
-
-class LexicalFetching(BatchFetching):
-    """Looks up words and vectors, and awaits in a worker thread."""
 
     @abstractmethod
     def look_up(
@@ -111,9 +109,9 @@ def check_fetch_arguments(
 
     Args:
         queries: Anything.
-        n_candidates: Likewise.
-        dimension: The store's; None where only the store knows, and says so itself.
-        embedder_name: The store's; None where it is not known.
+        n_candidates: Anything.
+        dimension: The store's. None if the store checks it itself.
+        embedder_name: The store's. None if it is not known.
 
     Raises:
         InvalidInputError: If `queries` is no sequence of Query, `n_candidates` is not an integer
@@ -231,3 +229,132 @@ def as_sample(
         n_stored=n_stored,
         is_seeded=is_seeded,
     )
+
+
+def has_words(source: CandidateSource) -> bool:
+    """Return whether a source keeps the words of its documents, as far as it knows."""
+    return bool(getattr(source, "has_words", False))
+
+
+def fetch_all(
+    source: CandidateSource, queries: Sequence[Query], n_candidates: int, filter: Any
+) -> list[CandidatePool]:
+    """Return what `fetch` returns for each query, in one batch where the source takes batches."""
+    if len(queries) != 1 and isinstance(source, BatchCandidateSource):
+        return source.fetch_batch(queries, n_candidates, filter=filter)
+    return [source.fetch(query, n_candidates, filter=filter) for query in queries]
+
+
+async def afetch_all(
+    source: CandidateSource, queries: Sequence[Query], n_candidates: int, filter: Any
+) -> list[CandidatePool]:
+    """Return what `fetch_all` returns; a source without batches is asked for all at once."""
+    if len(queries) != 1 and isinstance(source, BatchCandidateSource):
+        return await source.afetch_batch(queries, n_candidates, filter=filter)
+    calls = (source.afetch(query, n_candidates, filter=filter) for query in queries)
+    return list(await asyncio.gather(*calls))
+
+
+def look_up(
+    source: Any, query: Query, lookups: Sequence[Lookup], filter: Any
+) -> list[CandidatePool]:
+    """Return what a source finds; one without `look_up` finds nothing for words."""
+    if hasattr(source, "look_up"):
+        found: list[CandidatePool] = source.look_up(query, lookups, filter=filter)
+        return found
+    vectors = VectorLookups(query, lookups)
+    return vectors.pools(
+        {n: fetch_all(source, queries, n, filter) for n, queries in vectors.queries.items()}
+    )
+
+
+async def alook_up(
+    source: Any, query: Query, lookups: Sequence[Lookup], filter: Any
+) -> list[CandidatePool]:
+    """Return what `look_up` returns, without blocking the event loop."""
+    if hasattr(source, "alook_up"):
+        found: list[CandidatePool] = await source.alook_up(query, lookups, filter=filter)
+        return found
+    vectors = VectorLookups(query, lookups)
+    return vectors.pools(
+        {n: await afetch_all(source, queries, n, filter) for n, queries in vectors.queries.items()}
+    )
+
+
+class VectorLookups:
+    """The vectors among lookups, as queries for `fetch`.
+
+    Args:
+        query: Whose cosines are wanted.
+        lookups: Vectors and words.
+
+    Attributes:
+        queries: By number of candidates, in the order of the lookups.
+        places: Where these stand among the lookups.
+    """
+
+    def __init__(self, query: Query, lookups: Sequence[Lookup]) -> None:
+        self._query, self._n_lookups = query, len(lookups)
+        self.queries: dict[int, list[Query]] = defaultdict(list)
+        self.places: dict[int, list[int]] = defaultdict(list)
+        for place, lookup in enumerate(lookups):
+            if lookup.vector is not None:
+                self.queries[lookup.n_candidates].append(query_of(query, lookup))
+                self.places[lookup.n_candidates].append(place)
+
+    def pools(self, found: dict[int, list[CandidatePool]]) -> list[CandidatePool]:
+        """Return one pool for each lookup of what was found for `queries`, empty for words."""
+        empty = CandidatePool.empty(dimension=len(self._query.vector))
+        return self.put_into([empty] * self._n_lookups, found)
+
+    def put_into(
+        self, pools: Sequence[CandidatePool], found: dict[int, list[CandidatePool]]
+    ) -> list[CandidatePool]:
+        """Return the pools of all lookups, those of vectors replaced by what was found."""
+        pools = list(pools)
+        for n, places in self.places.items():
+            for place, near, pool in zip(places, self.queries[n], found[n], strict=True):
+                pools[place] = pool if near is self._query else with_cosines(self._query, pool)
+        return pools
+
+
+class CopiedOnRead(Sequence[Metadata]):
+    """Mappings of which a reader gets a copy to change, made when it is first read.
+
+    Of some hundred candidates a dozen are looked at; copying the others would cost a fetch
+    from a fast index a tenth of its time.
+
+    Args:
+        originals: Mappings that nobody changes.
+    """
+
+    def __init__(self, originals: Sequence[Metadata]) -> None:
+        self._originals = originals
+        self._copies: dict[int, Metadata] = {}
+
+    def __len__(self) -> int:
+        """Return the number of mappings."""
+        return len(self._originals)
+
+    @overload
+    def __getitem__(self, position: int) -> Metadata: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> tuple[Metadata, ...]: ...
+
+    def __getitem__(self, position: int | slice) -> Metadata | tuple[Metadata, ...]:
+        """Return the copy at a position, always the same one; a tuple of them for a slice."""
+        which = range(len(self))[position]
+        if isinstance(which, range):
+            return tuple(self[i] for i in which)
+        if which not in self._copies:
+            self._copies.setdefault(which, dict(self._originals[which]))  # one for all threads
+        return self._copies[which]
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether another sequence has equal mappings in the same order."""
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # what it holds may be changed

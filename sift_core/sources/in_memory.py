@@ -11,6 +11,7 @@ from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.sources.contract import (
+    CopiedOnRead,
     LexicalFetching,
     as_sample,
     check_fetch_arguments,
@@ -20,7 +21,6 @@ from sift_core.sources.contract import (
     query_of,
     with_cosines,
 )
-from sift_core.sources.copied_on_read import CopiedOnRead
 from sift_core.sources.lexical_index import LexicalIndex
 from sift_core.types import (
     CandidatePool,

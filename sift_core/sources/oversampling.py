@@ -20,8 +20,8 @@ from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource
 from sift_core.selection.context import distinct
-from sift_core.sources.contract import LexicalFetching
-from sift_core.sources.wrapped import (
+from sift_core.sources.contract import (
+    LexicalFetching,
     VectorLookups,
     afetch_all,
     alook_up,
@@ -235,17 +235,13 @@ class _Found:
         """Positions of the distinct chunks, most relevant first."""
         return distinct(self.query.vector, self.pool.embeddings, relevance=self.pool.relevance)
 
-    @cached_property
     def preferred(self) -> IntArray:
-        """Positions of what stands for each of these."""
+        """Return positions of what stands for each of these."""
         if self.prefer is None:
             return self.distinct
-        return distinct(
-            self.query.vector,
-            self.pool.embeddings,
-            relevance=self.pool.relevance,
-            prefer=self.prefer(self.pool),
-        )
+        vector, pool = self.query.vector, self.pool
+        prefer = self.prefer(pool)
+        return distinct(vector, pool.embeddings, relevance=pool.relevance, prefer=prefer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,24 +262,13 @@ class _Rule:
         """Return number of candidates → the queries to ask for so many; others need no more."""
         queries: dict[int, list[int]] = defaultdict(list)
         for i, each in enumerate(found):
-            size = self.next_size(each)
-            if size > each.n_asked:
-                queries[size].append(i)
+            if each.n_asked >= self.cap or len(each.pool) < each.n_asked:
+                continue
+            missing = self.n_distinct / len(each.distinct)
+            if missing > 1:  # contents are taken to grow in proportion to candidates
+                steps = math.ceil(each.n_asked * min(missing, LARGEST_STEP) / self.n_candidates)
+                queries[min(steps * self.n_candidates, self.cap)].append(i)
         return queries
-
-    def next_size(self, found: _Found) -> int:
-        """Return how many candidates to ask for next; as many as before where that will do.
-
-        Contents are taken to grow in proportion to candidates.
-        """
-        n_asked = found.n_asked
-        if n_asked >= self.cap or len(found.pool) < n_asked:
-            return n_asked
-        missing = self.n_distinct / len(found.distinct)
-        if missing <= 1:
-            return n_asked
-        steps = math.ceil(n_asked * min(missing, LARGEST_STEP) / self.n_candidates)
-        return min(steps * self.n_candidates, self.cap)
 
     def thinned(self, found: Sequence[_Found]) -> list[CandidatePool]:
         """Return the pools, the larger ones with `n_candidates` documents at most."""
@@ -294,7 +279,7 @@ class _Rule:
 
     def _kept(self, found: _Found) -> IntArray:
         """Return the positions to keep, in the order of the pool."""
-        kept = found.preferred[: self.n_candidates]
+        kept = found.preferred()[: self.n_candidates]
         if len(kept) < self.n_select:
             rest = np.setdiff1d(np.arange(len(found.pool)), kept)
             kept = np.concatenate([kept, rest[: self.n_candidates - len(kept)]])

@@ -15,7 +15,7 @@ from sift_core.choice import search
 from sift_core.cli.output import reason_of
 from sift_core.cli.stores import StoreAddress, open_store
 from sift_core.explanation import Pick
-from sift_core.sources.several_queries import queries_of
+from sift_core.sources.multi_query import queries_of
 
 QUESTION = "How do I read a CSV file and compress it?"
 FOLDER = "Where does the folder go?"

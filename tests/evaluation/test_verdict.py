@@ -9,7 +9,7 @@ from sift_core.evaluation.diagnosis import diagnose
 from sift_core.evaluation.figure import save_figure
 from sift_core.evaluation.questions import Question, QuestionSet
 from sift_core.evaluation.verdict import RULES, Verdict, as_record, recommend
-from sift_core.sources import InMemorySource, MergedSource
+from sift_core.sources import CombinedSource, InMemorySource
 from sift_core.types import DocumentSample
 from tests.evaluation.collections import RowEmbedder, noisy, orthogonal, sampled
 
@@ -167,8 +167,8 @@ def test_a_source_that_can_draw_needs_no_sample():
 def test_a_source_that_cannot_draw_needs_a_sample():
     rows = related(60)
     source, sample = sampled(rows)
-    merged = MergedSource({"one": source})
-    with pytest.raises(InvalidInputError, match="a MergedSource cannot draw"):
+    merged = CombinedSource({"one": source})
+    with pytest.raises(InvalidInputError, match="a CombinedSource cannot draw"):
         diagnose(merged, RowEmbedder(rows))
     assert diagnose(merged, RowEmbedder(rows), sample=sample).n_stored == 60
 

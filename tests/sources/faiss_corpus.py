@@ -86,5 +86,5 @@ def contents(source):
 def by_words(source, *words):
     """Return the numbers of all documents with any of the words."""
     lookup = Lookup(n_candidates=1_000_000, words=words)
-    (pool,) = source.look_up(elsewhere(d=source._index.d), [lookup])
+    (pool,) = source.look_up(elsewhere(d=source._contents.index.d), [lookup])
     return sorted(metadata["number"] for metadata in pool.metadata)

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import grpc
-from qdrant_client import models
 from qdrant_client.conversions.conversion import GrpcToRest, RestToGrpc
 from qdrant_client.grpc import (
     collections_pb2,
@@ -13,11 +12,10 @@ from qdrant_client.grpc import (
     points_pb2,
     points_service_pb2_grpc,
 )
-from qdrant_client.http.models import QueryRequest
 
 
 class Points(points_service_pb2_grpc.PointsServicer):
-    """The calls that a source makes to fetch, and to draw a sample."""
+    """The calls that a source makes to fetch."""
 
     def __init__(self, client):
         self.client = client
@@ -34,48 +32,14 @@ class Points(points_service_pb2_grpc.PointsServicer):
         )
 
     def answers(self, collection, requests, context):
-        asked = [self.without_params(GrpcToRest.convert_query_points(one)) for one in requests]
+        asked = [GrpcToRest.convert_query_points(one) for one in requests]
+        asked = [one.model_copy(update={"params": None}) for one in asked]  # local mode warns
         try:
             with self.lock:
                 found = self.client.query_batch_points(collection, requests=asked)
         except ValueError as error:  # as the server says it of what it refuses
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"Wrong input: {error}")
-        return [[self.point(hit) for hit in answer.points] for answer in found]
-
-    def Count(self, request, context):
-        with self.lock:
-            found = self.client.count(request.collection_name)
-        return points_pb2.CountResponse(result=points_pb2.CountResult(count=found.count))
-
-    def Scroll(self, request, context):
-        has_offset = request.HasField("offset")
-        with self.lock:
-            records, following = self.client.scroll(
-                request.collection_name,
-                limit=request.limit,
-                offset=GrpcToRest.convert_point_id(request.offset) if has_offset else None,
-            )
-        offset = None if following is None else RestToGrpc.convert_extended_point_id(following)
-        return points_pb2.ScrollResponse(
-            next_page_offset=offset, result=map(RestToGrpc.convert_record, records)
-        )
-
-    def Get(self, request, context):
-        with self.lock:
-            records = self.client.retrieve(
-                request.collection_name,
-                ids=[GrpcToRest.convert_point_id(one) for one in request.ids],
-                with_vectors=True,
-            )
-        return points_pb2.GetResponse(result=map(RestToGrpc.convert_record, records))
-
-    @staticmethod
-    def without_params(request: QueryRequest) -> QueryRequest:
-        return request.model_copy(update={"params": None})  # the local mode warns of them
-
-    @staticmethod
-    def point(hit: models.ScoredPoint) -> points_pb2.ScoredPoint:
-        return RestToGrpc.convert_scored_point(hit)
+        return [[RestToGrpc.convert_scored_point(hit) for hit in answer.points] for answer in found]
 
 
 class Collections(collections_service_pb2_grpc.CollectionsServicer):

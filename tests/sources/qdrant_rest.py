@@ -4,7 +4,6 @@
 """
 
 import json
-import re
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -63,22 +62,18 @@ class Api:
 
     def _result(self, method, path, body):
         parts = urlsplit(path)
+        if parts.path == "/":
+            return {"title": "qdrant - vector search engine", "version": version("qdrant-client")}
         options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        for verb, pattern, function in ROUTES:
-            match = re.fullmatch(pattern, parts.path)
-            if match and verb == method:
-                names = [unquote(name) for name in match.groups()]
-                if names and function not in NEED_NO_COLLECTION:
-                    self._check_exists(names[0])
-                return function(self, *names, body=body, **options)
-        raise Refusal(404, "")
-
-    def _check_exists(self, collection):
-        if not self.client.collection_exists(collection):
+        _, _, collection, *rest = parts.path.split("/")
+        collection, function = unquote(collection), ROUTES.get((method, "/".join(rest)))
+        if function is None:
+            raise Refusal(404, "")
+        if function not in (Api.create, Api.exists) and not self.client.collection_exists(
+            collection
+        ):
             raise Refusal(404, f"Not found: Collection `{collection}` doesn't exist!")
-
-    def version(self, **_):
-        return {"title": "qdrant - vector search engine", "version": version("qdrant-client")}
+        return function(self, collection, body=body, **options)
 
     def create(self, collection, *, body, **_):
         if self.client.collection_exists(collection):
@@ -102,14 +97,10 @@ class Api:
         return {"exists": self.client.collection_exists(collection)}
 
     def query(self, collection, *, body, **_):
-        request = models.QueryRequest.model_validate_json(body)
-        return self._queried(collection, [request])[0]
+        return self.query_batch(collection, body=b'{"searches": [%s]}' % body)[0]
 
     def query_batch(self, collection, *, body, **_):
-        batch = models.QueryRequestBatch.model_validate_json(body)
-        return self._queried(collection, batch.searches)
-
-    def _queried(self, collection, requests):
+        requests = models.QueryRequestBatch.model_validate_json(body).searches
         config = self.client.get_collection(collection).config.params
         vectors = config.vectors or {}
         dense = vectors if isinstance(vectors, dict) else {"": vectors}
@@ -153,8 +144,7 @@ class Api:
         return self.client.retrieve(
             collection,
             request.ids,
-            with_payload=True if request.with_payload is None else request.with_payload,
-            with_vectors=request.with_vector or False,
+            **wanted(request),
         )
 
     def scroll(self, collection, *, body, **_):
@@ -165,8 +155,7 @@ class Api:
             limit=request.limit or 10,
             order_by=request.order_by,
             offset=request.offset,
-            with_payload=True if request.with_payload is None else request.with_payload,
-            with_vectors=request.with_vector or False,
+            **wanted(request),
         )
         return {"points": points, "next_page_offset": following}
 
@@ -174,22 +163,19 @@ class Api:
         return self.client.count(collection, CountRequest.model_validate_json(body).filter)
 
 
-COLLECTION = r"/collections/([^/]+)"
-ROUTES = [
-    ("GET", "/", Api.version),
-    ("PUT", COLLECTION, Api.create),
-    ("PATCH", COLLECTION, Api.update),
-    ("GET", COLLECTION, Api.describe),
-    ("GET", f"{COLLECTION}/exists", Api.exists),
-    ("PUT", f"{COLLECTION}/points", Api.upsert),
-    ("POST", f"{COLLECTION}/points", Api.retrieve),
-    ("POST", f"{COLLECTION}/points/delete", Api.delete),
-    ("POST", f"{COLLECTION}/points/scroll", Api.scroll),
-    ("POST", f"{COLLECTION}/points/count", Api.count),
-    ("POST", f"{COLLECTION}/points/query", Api.query),
-    ("POST", f"{COLLECTION}/points/query/batch", Api.query_batch),
-]
-NEED_NO_COLLECTION = {Api.create, Api.exists}
+ROUTES = {
+    ("PUT", ""): Api.create,
+    ("PATCH", ""): Api.update,
+    ("GET", ""): Api.describe,
+    ("GET", "exists"): Api.exists,
+    ("PUT", "points"): Api.upsert,
+    ("POST", "points"): Api.retrieve,
+    ("POST", "points/delete"): Api.delete,
+    ("POST", "points/scroll"): Api.scroll,
+    ("POST", "points/count"): Api.count,
+    ("POST", "points/query"): Api.query,
+    ("POST", "points/query/batch"): Api.query_batch,
+}
 
 
 def prefetches(request):
@@ -209,6 +195,11 @@ def check_dimension(vector, size):
         if len(row) != size:
             text = f"Vector dimension error: expected dim: {size}, got {len(row)}"
             raise Refusal(400, f"Wrong input: {text}")
+
+
+def wanted(request):
+    payload = True if request.with_payload is None else request.with_payload
+    return {"with_payload": payload, "with_vectors": request.with_vector or False}
 
 
 def updated(wait):

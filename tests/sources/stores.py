@@ -15,9 +15,9 @@ from qdrant_client import models
 
 from sift_core.errors import LossyVectorsWarning
 from sift_core.sources import (
+    CombinedSource,
     FaissSource,
     InMemorySource,
-    MergedSource,
     QdrantSource,
     content_id,
 )
@@ -215,24 +215,6 @@ def filled(client, corpus, *, named=False, distance=models.Distance.COSINE, word
     return client
 
 
-async def afilled(corpus, *, words=False):
-    client = qdrant_client.AsyncQdrantClient(":memory:")
-    settings, rows = collection_settings(False, models.Distance.COSINE), points(corpus, False)
-    if words:
-        with qdrant_in_memory(corpus, words=True) as filled:
-            config = filled.get_collection(NAME).config
-            settings |= {"sparse_vectors_config": config.params.sparse_vectors}
-            settings["metadata"] = config.metadata
-            records, _ = filled.scroll(NAME, limit=N, with_payload=True, with_vectors=True)
-        rows = [
-            models.PointStruct(id=each.id, vector=each.vector, payload=each.payload)
-            for each in records
-        ]
-    await client.create_collection(**settings)
-    await client.upsert(NAME, list(rows))
-    return client
-
-
 @contextmanager
 def qdrant_in_memory(corpus, **options):
     with closing(filled(qdrant_client.QdrantClient(":memory:"), corpus, **options)) as client:
@@ -262,34 +244,41 @@ def connected(kind, corpus, folder, loop, *, words=False):
         is_async = kind.startswith("async ")
         connect = qdrant_client.AsyncQdrantClient if is_async else qdrant_client.QdrantClient
         settings = {"timeout": 300, "check_compatibility": False}
-        if kind != "async qdrant memory":
-            local = stack.enter_context(qdrant_in_memory(corpus, words=words))
-            if kind.endswith("gRPC"):
-                settings["grpc_port"] = stack.enter_context(serving_grpc(local))
-                settings |= {"url": "http://127.0.0.1", "prefer_grpc": True}
-            else:
-                settings["url"] = stack.enter_context(serving(local)).url
+        local = stack.enter_context(qdrant_in_memory(corpus, words=words))
+        if kind.endswith("gRPC"):
+            settings["grpc_port"] = stack.enter_context(serving_grpc(local))
+            settings |= {"url": "http://127.0.0.1", "prefer_grpc": True}
+        else:
+            settings["url"] = stack.enter_context(serving(local)).url
         if not is_async:
             yield stack.enter_context(closing(connect(**settings)))
             return
 
         async def begin():  # a channel of gRPC belongs to the loop that it was made in
-            return connect(**settings) if "url" in settings else await afilled(corpus, words=words)
+            return connect(**settings)
 
         client = asyncio.run_coroutine_threadsafe(begin(), loop).result()
         yield client
         asyncio.run_coroutine_threadsafe(client.close(), loop).result()
 
 
-def merged(corpus):
+def slices(corpus, n):
+    """Return n sources by name, with every n-th document of the corpus in each."""
     columns = ("embeddings", "texts", "ids", "metadata")
-    parts = [{name: getattr(corpus, name)[i::3] for name in columns} for i in range(3)]
-    return MergedSource({f"machine {i}": in_memory(Corpus(**part)) for i, part in enumerate(parts)})
+    parts = [{name: getattr(corpus, name)[i::n] for name in columns} for i in range(n)]
+    return {f"machine {i}": in_memory(Corpus(**part)) for i, part in enumerate(parts)}
 
 
-CALLED = ["in memory", "merged", *FAISS, *LOCAL, "qdrant folder", *SERVED]
-AWAITED = ["in memory", "merged", "faiss flat, inner product", *SERVED]
-AWAITED += [f"async {kind}" for kind in ("qdrant memory", *SERVED)]
+class Fetching:
+    """A source that takes one query at a time and finds by vectors alone."""
+
+    def __init__(self, source):
+        self.fetch, self.afetch = source.fetch, source.afetch
+
+
+CALLED = ["in memory", "combined", *FAISS, *LOCAL, "qdrant folder", *SERVED]
+AWAITED = ["in memory", "combined", "faiss flat, inner product", *SERVED]
+AWAITED += [f"async {kind}" for kind in SERVED]
 KINDS = [*(f"{kind}, called" for kind in CALLED), *(f"{kind}, awaited" for kind in AWAITED)]
 
 
@@ -315,5 +304,7 @@ def opened(name, corpus, folder, *, words=False):
                 nothing=parity_filter(7),
             )
         else:
-            store = Store(source={"in memory": in_memory, "merged": merged}[kind](corpus))
+            store = Store(source=in_memory(corpus))
+            if kind == "combined":
+                store = Store(source=CombinedSource(slices(corpus, 3)))
         yield replace(store, loop=loop)

@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from sift_core.sources.copied_on_read import CopiedOnRead
+from sift_core.sources.contract import CopiedOnRead
 from sift_core.types import CandidatePool
 
 

@@ -10,8 +10,12 @@ faiss = pytest.importorskip("faiss")
 from sift_core.errors import CandidateSourceError, InvalidInputError  # noqa: E402
 from sift_core.sources import FaissSource  # noqa: E402
 from sift_core.sources.faiss.entries import lossy_part  # noqa: E402
-from sift_core.sources.faiss.nearest import of_unit_length  # noqa: E402
-from sift_core.sources.faiss.search import search  # noqa: E402
+from sift_core.sources.faiss.search import (  # noqa: E402
+    of_unit_length,
+    search,
+    search_with_vectors,
+    stored_vectors,
+)
 from sift_core.types import Document, Query  # noqa: E402
 from tests.sources.faiss_corpus import built, vectors  # noqa: E402
 
@@ -102,6 +106,14 @@ def test_an_exact_index_gives_the_nearest_vectors_as_they_were_added(description
     assert min(recall) >= (0.4 if "RFlat" in description else 0.85) * K
     np.testing.assert_allclose(hits.embeddings, vectors(N, D)[found], atol=1e-6)
     assert hits.embeddings.dtype == np.float32
+    one = search_with_vectors(index, QUERIES[0], K)
+    np.testing.assert_array_equal(one.ids, hits.ids[0])
+    np.testing.assert_allclose(one.scores, hits.scores[0], rtol=1e-5)
+    stored = stored_vectors(index, one.ids.tolist())
+    np.testing.assert_allclose(stored, one.embeddings, atol=1e-6)
+    for absent in (-1, 50_000):
+        with pytest.raises(CandidateSourceError, match="belong together"):
+            stored_vectors(index, [one.ids[0], absent])
 
 
 @pytest.mark.parametrize("description", EXACT + LOSSY)
@@ -112,6 +124,8 @@ def test_every_kind_can_be_restricted_to_some_ids(description):
     assert hits.ids.shape == (3, K)
     assert np.isin(hits.ids, allowed).all()
     assert all(len(set(found)) == K for found in hits.ids.tolist())
+    few = search_with_vectors(index, QUERIES[0], 9, allowed=allowed[:3])
+    assert sorted(few.ids) == allowed[:3].tolist()
     if description in EXACT:
         among = [rows[key] for key in allowed.tolist()]
         expected = nearest(QUERIES, K, faiss.METRIC_INNER_PRODUCT, among)

@@ -158,7 +158,7 @@ def test_deleted_documents_are_gone_and_never_make_a_list_short(kind, source, n_
     left = range(300 - n_left, 300)
     assert contents(source) == list(left)
     assert source.content_ids() == {f"content-{i}" for i in left}
-    assert source._index.ntotal == (n_left if kind in REMOVES else 300)
+    assert source._contents.index.ntotal == (n_left if kind in REMOVES else 300)
     for n in (1, 5, n_left, 200):
         assert found(source, n) == nearest(left, n)
     even = [i for i in left if i % 2 == 0]

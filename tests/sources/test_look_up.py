@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import unicodedata
 import warnings
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +13,7 @@ from sift_core.errors import InvalidInputError, MissingWordsWarning
 from sift_core.protocols import LexicalSource
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.word_counts import HEADING, words_of
-from sift_core.sources import InMemorySource, MergedSource, OversamplingSource
+from sift_core.sources import CombinedSource, OversamplingSource
 from sift_core.types import Lookup
 from tests.sources import stores
 
@@ -24,8 +23,8 @@ KINDS = [
     *(f"{kind}, called" for kind in ("faiss HNSW", "faiss IVF, own ids", "faiss SQ8")),
     *("faiss folder, flat, called", "faiss folder, IDMap2 IVF, called", "qdrant memory, called"),
     *("qdrant folder, called", "qdrant REST, called", "qdrant gRPC, called", "in memory, awaited"),
-    *("faiss folder, flat, awaited", "qdrant REST, awaited", "async qdrant memory, awaited"),
-    *("async qdrant REST, awaited", "async qdrant gRPC, awaited"),
+    *("faiss folder, flat, awaited", "qdrant REST, awaited", "async qdrant REST, awaited"),
+    "async qdrant gRPC, awaited",
 ]
 COMMON = "of the and in is to which common".split()
 ODD = ["東京都", "0.68.1", "file_name", "cafe\u0301", "हिन्दी", "наука", "ISO-8601", "กรุงเทพ"]
@@ -203,13 +202,6 @@ def test_a_lookup_is_of_one_kind(options, message):
         Lookup(**{"n_candidates": 1, **options})
 
 
-def test_equal_scores_come_in_the_order_of_the_documents(corpus):
-    source = InMemorySource(np.eye(4, dtype=np.float32), ["same text"] * 3 + ["other"])
-    query = corpus.query(embedding=np.ones(4))
-    (pool,) = source.look_up(query, [Lookup(n_candidates=2, words=["text"])])
-    assert pool.document_ids == ("0", "1")
-
-
 def test_one_state_is_asked_for_in_one_call_of_the_server(corpus, tmp_path):
     with stores.opened("qdrant REST, called", corpus, tmp_path, words=True) as store:
         assert store.source.has_words
@@ -248,22 +240,9 @@ def test_a_collection_without_words_says_so_once(corpus, tmp_path, kind):
         assert again.document_ids == near.document_ids
 
 
-def slices(corpus, n):
-    columns = ("embeddings", "texts", "ids", "metadata")
-    parts = [{name: getattr(corpus, name)[i::n] for name in columns} for i in range(n)]
-    return [stores.in_memory(stores.Corpus(**part)) for part in parts]
-
-
-class Fetching:
-    """A source that finds by vectors alone."""
-
-    def __init__(self, source):
-        self.fetch, self.afetch = source.fetch, source.afetch
-
-
 def test_lists_of_several_sources_are_joined_rank_by_rank(corpus):
-    parts = slices(corpus, 3)
-    source = MergedSource({f"part {i}": each for i, each in enumerate(parts)})
+    source = CombinedSource(stores.slices(corpus, 3))
+    parts = [*stores.slices(corpus, 3).values()]
     assert source.has_words
     query, other = corpus.query(), corpus.query(1)
     words = Lookup(n_candidates=7, words=words_of("word1 word2 word3"))
@@ -275,7 +254,7 @@ def test_lists_of_several_sources_are_joined_rank_by_rank(corpus):
     assert near.document_ids == source.fetch(other, 7).document_ids
     awaited, _ = asyncio.run(source.alook_up(query, lookups))
     assert awaited.document_ids == joined.document_ids
-    mixed = MergedSource({"words": parts[0], "none": Fetching(parts[1])})
+    mixed = CombinedSource({"words": parts[0], "none": stores.Fetching(parts[1])})
     assert not mixed.has_words
     found, near = mixed.look_up(query, lookups)
     assert found.document_ids == lists[0][:7]
@@ -299,16 +278,4 @@ def test_a_source_that_oversamples_passes_words_on(corpus):
         assert pool.document_ids == expected.document_ids != inner.fetch(each, 9).document_ids
     awaited = asyncio.run(source.alook_up(query, lookups))
     assert [pool.document_ids for pool in awaited] == [pool.document_ids for pool in pools]
-    assert not OversamplingSource(Fetching(inner), n_select=3).has_words
-
-
-def test_spellings_are_one_word(corpus):
-    source = InMemorySource(
-        np.eye(4, dtype=np.float32), ["caf\u00e9", "CAFE\u0301", "ﬁle", "東京 都"]
-    )
-    query = corpus.query(embedding=np.ones(4))
-    for text, expected in {"Café": 2, "file": 1, "東京": 1, "京都": 0, "都": 1}.items():
-        for form in ("NFC", "NFD"):
-            words = words_of(unicodedata.normalize(form, text))
-            (pool,) = source.look_up(query, [Lookup(n_candidates=9, words=words)])
-            assert len(pool) == expected, text
+    assert not OversamplingSource(stores.Fetching(inner), n_select=3).has_words

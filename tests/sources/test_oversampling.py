@@ -17,8 +17,7 @@ from sift_core import (
 )
 from sift_core.selection.context import distinct
 from sift_core.sources.oversampling import OversamplingSource
-from tests.selection.facts import D, a_direction, copies_of, facts_about
-from tests.selection.oracle import unit
+from tests.selection.facts import a_direction, copies_of, facts_about
 
 
 def fetch_distinct(source, query, n_candidates, *, filter=None, **settings):
@@ -76,9 +75,6 @@ def assert_same(pool, expected):
     np.testing.assert_array_equal(pool.similarities, expected.similarities)
 
 
-# One query
-
-
 def test_where_nothing_repeats_the_source_is_asked_once_and_its_pool_returned():
     query = a_query()
     source = Recorded(collection(query, 400, 1))
@@ -87,30 +83,25 @@ def test_where_nothing_repeats_the_source_is_asked_once_and_its_pool_returned():
     assert_same(pool, source.source.fetch(query, 100))
 
 
-@pytest.mark.parametrize("n_facts", [20, 19])
-def test_two_contents_a_choice_are_enough_by_hand(n_facts):
-    # 10 choices, 40 candidates: min(2 · 10, ⌈.8 · 40⌉) = 20. 19 are too few, 40 · 20/19 = 42.1
-    # is rounded up to 80.
-    query = a_query()
-    facts = facts_about(query.embedding, n_facts)
-    versions = unit(facts[:1] + 0.01 * np.random.default_rng(0).standard_normal((200, D)) / D**0.5)
-    rows = np.concatenate([facts, versions])
-    rows = rows[np.argsort(-(rows @ query.embedding), kind="stable")]
-    source = Recorded(_Listed(np.concatenate([facts, versions])))
-    fetch_distinct(source, query, 40, n_select=10)
-    assert source.asked[:2] == ([40] if n_facts == 20 else [40, 80])
-
-
 @pytest.mark.parametrize(
-    ("n_candidates", "n_facts", "is_enough"),
-    [(20, 16, True), (20, 15, False), (11, 9, True), (11, 8, False)],  # ⌈.8 · 11⌉ = 9
+    ("n_candidates", "n_facts", "asked"),
+    [
+        # 10 choices: min(2 · 10, ⌈.8 · 40⌉) = 20. 19 are too few, 40 · 20/19 = 42.1 becomes 80.
+        (40, 20, [40]),
+        (40, 19, [40, 80]),
+        # Four fifths of the candidates are always enough: ⌈.8 · 20⌉ = 16, ⌈.8 · 11⌉ = 9.
+        (20, 16, [20]),
+        (20, 15, [20, 40]),
+        (11, 9, [11]),
+        (11, 8, [11, 22]),
+    ],
 )
-def test_four_fifths_of_the_candidates_are_always_enough_by_hand(n_candidates, n_facts, is_enough):
+def test_how_many_contents_are_enough_by_hand(n_candidates, n_facts, asked):
     query = a_query()
     facts = facts_about(query.embedding, n_facts)
-    source = Recorded(_Listed(np.concatenate([facts, np.repeat(facts[:1], 100, axis=0)])))
+    source = Recorded(_Listed(np.concatenate([facts, np.repeat(facts[:1], 200, axis=0)])))
     fetch_distinct(source, query, n_candidates, n_select=10)
-    assert (len(source.asked) == 1) == is_enough
+    assert source.asked[:2] == asked
 
 
 class _Listed:
@@ -246,13 +237,17 @@ def test_a_failing_store_is_reported_from_whichever_fetch(fails_at):
     assert len(source.asked) == fails_at
 
 
-# Arguments
-
-
-@pytest.mark.parametrize("n_select", [0, -1, 2.5, "5", None])
-def test_refuses_a_number_of_choices_that_is_no_count(n_select):
-    with pytest.raises(InvalidInputError, match="`n_select` must be"):
-        OversamplingSource(collection(a_query(), 5, 2), n_select=n_select)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        *(({"n_select": n}, "`n_select` must be") for n in (0, -1, 2.5, "5", None)),
+        *(({"source": s}, "`source` must have the methods") for s in (None, "docs", object())),
+    ],
+)
+def test_refuses_what_is_no_source_or_count(changes, message):
+    arguments = {"source": collection(a_query(), 5, 2), "n_select": 3, **changes}
+    with pytest.raises(InvalidInputError, match=message):
+        OversamplingSource(arguments["source"], n_select=arguments["n_select"])
 
 
 def test_refuses_more_candidates_than_the_cap_before_asking():
@@ -267,31 +262,16 @@ def test_refuses_more_candidates_than_the_cap_before_asking():
     assert len(oversampling.fetch(a_query(), 9)) == 9
 
 
-@pytest.mark.parametrize("source", [None, "docs", object()])
-def test_refuses_what_is_no_source(source):
-    with pytest.raises(InvalidInputError, match="`source` must have the methods"):
-        OversamplingSource(source, n_select=3)
-
-
-# Batches, tasks, threads
-
-SEEDS = range(6)
-
-
-def mixed_queries():
-    """Return queries of one collection: about facts that stand alone, in 10, and in 60 versions."""
-    queries = [a_query(seed) for seed in SEEDS]
+@pytest.fixture(scope="module")
+def mixed():
+    """Queries of one collection: about facts that stand alone, in 10, and in 60 versions."""
+    queries = [a_query(seed) for seed in range(6)]
     parts = [
         copies_of(facts_about(query.embedding, 120, seed), (1, 10, 60)[seed % 3], noise=0.1)[0]
         for seed, query in enumerate(queries)
     ]
     rows = np.concatenate(parts)
     return queries, InMemorySource(rows, [str(i) for i in range(len(rows))])
-
-
-@pytest.fixture(scope="module")
-def mixed():
-    return mixed_queries()
 
 
 def test_only_queries_that_need_more_are_asked_again_those_of_one_size_together(mixed):

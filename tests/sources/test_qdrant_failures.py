@@ -7,7 +7,6 @@ are its answers, or what httpx raises of a connection.
 import asyncio
 import re
 import sqlite3
-import threading
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
@@ -233,34 +232,14 @@ def test_a_batch_that_lacks_an_answer_is_told(api, corpus, is_async):
     assert re.search("2 answers to 3 queries.*versions of server and client", str(error))
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["called", "awaited"])
-def test_an_answer_that_does_not_come_in_time_is_given_up(is_async):
-    ends = threading.Event()
-
-    def never(request):
-        ends.wait(PATIENT_S)
-        return httpx.Response(500)
-
-    async def anever(request):
-        await asyncio.Event().wait()
-
-    error = Remote(anever if is_async else never, is_async=is_async, timeout=1).refusal()
-    ends.set()
-    assert re.search("timed out.*raise the client's `timeout`", str(error))
-
-
 def test_a_refusal_is_told_also_if_the_server_is_silent_about_its_collection():
-    ends = threading.Event()
-
     def refused_and_then_silent(request):
         if request.method == "POST":
             error = "Wrong input: Vector dimension error: expected dim: 4, got 16"
             return httpx.Response(400, json={"status": {"error": error}})
-        ends.wait(PATIENT_S)
-        return httpx.Response(500)
+        raise httpx.ReadTimeout("slow")
 
-    error = Remote(refused_and_then_silent, timeout=2).refusal()
-    ends.set()
+    error = Remote(refused_and_then_silent).refusal()
     assert re.search("expected dim: 4.*dimension right", str(error))
 
 
@@ -290,36 +269,22 @@ WRITES = {
     ),
     "remove": lambda source, corpus: source.remove([CONTENT_ID]),
 }
-WRITE_FAULTS = [
-    (httpx.ReadError("reset"), "reset.*ask again", None),
-    (httpx.ReadTimeout("slow"), "timed out.*`timeout`", None),
-    (httpx.Response(429, headers={"Retry-After": "7"}), "429.*ask again later", 7),
-    (httpx.Response(500, content=b"No space left"), "500.*No space left.*log", None),
-    (httpx.Response(200, content=b"<html>Please log in"), ADDRESS, None),
-    (httpx.Response(200, json={"result": None, "status": "ok", "time": 0.0}), ADDRESS, None),
-]
 
 
 @pytest.mark.parametrize("action", WRITES)
-@pytest.mark.parametrize(("fault", "says", "retry_after_s"), WRITE_FAULTS, ids=range(6))
-def test_a_fault_while_writing_is_told_and_forgotten(
-    api, corpus, action, fault, says, retry_after_s
-):
-    is_wrong = [True]
+def test_a_fault_while_writing_is_told_and_forgotten(api, corpus, action):
+    is_busy = [True]
 
     def answer(request):
-        if not is_wrong[0]:
-            return api.respond(request)
-        if isinstance(fault, Exception):
-            raise fault
-        return fault
+        if is_busy[0]:
+            return httpx.Response(429, headers={"Retry-After": "7"})
+        return api.respond(request)
 
     source = Remote(answer).source
-    with pytest.raises(CandidateSourceError, match=rf"(?s)'docs'.*{says}") as caught:
+    with pytest.raises(CandidateSourceError, match=r"'docs'.*429.*ask again later") as caught:
         WRITES[action](source, corpus)
-    assert caught.value.retry_after_s == retry_after_s
-    assert caught.value.__cause__ is not None
-    is_wrong[0] = False
+    assert caught.value.retry_after_s == 7
+    is_busy[0] = False
     WRITES[action](source, corpus)
 
 

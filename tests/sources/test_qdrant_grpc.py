@@ -13,8 +13,8 @@ qdrant_client = pytest.importorskip("qdrant_client")
 models = qdrant_client.models
 grpc = qdrant_client.grpc  # Qdrant's messages
 
-from sift_core.sources.qdrant.grpc_search import hits_of  # noqa: E402
 from sift_core.sources.qdrant.points import dense_vectors  # noqa: E402
+from sift_core.sources.qdrant.requests import points_of  # noqa: E402
 from tests.sources.qdrant_grpc import serving_grpc  # noqa: E402
 
 QUERIES = [Query(text="?", embedding=[2.0, 0.1]), Query(text="!", embedding=[0.1, 2.0])]
@@ -101,17 +101,8 @@ def test_texts_of_a_prefetch_are_left_to_the_client(clients, monkeypatch):
 def only_hit(**vectors):
     """Return what is read of a point with these vectors."""
     point = grpc.ScoredPoint(id=grpc.PointId(num=7), vectors=grpc.VectorsOutput(**vectors))
-    ((hit,),) = hits_of(grpc.QueryResponse(result=[point]))
+    ((hit,),) = points_of(grpc.QueryResponse(result=[point]))
     return hit
-
-
-@pytest.mark.parametrize("d", [0, 1, 31, 32, 4095, 4096, 600_000])
-@pytest.mark.parametrize("more", [b"", b"\x10\x07"], ids=["known", "with a field of later"])
-def test_numbers_are_read_from_the_message(d, more):
-    numbers = np.random.default_rng(d).standard_normal(d).astype(np.float32)
-    message = grpc.DenseVector(data=numbers.tolist()).SerializeToString() + more
-    vector = grpc.VectorOutput(dense=grpc.DenseVector.FromString(message))
-    np.testing.assert_array_equal(only_hit(vector=vector).vector, numbers)
 
 
 def test_a_vector_in_the_older_form_is_read():

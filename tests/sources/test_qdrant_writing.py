@@ -54,7 +54,7 @@ def test_adding_again_replaces(source):
 
 def test_what_another_source_adds_has_words_where_the_collection_keeps_them(source):
     filled(source)
-    other = QdrantSource(source._client, "new", vector_name=source._vector_name)
+    other = QdrantSource(source._client, "new", vector_name=source._reader.vector_name)
     document = Document(document_id="x", text="a needle")
     other.add(["00000000-0000-4000-8000-00000000dead"], [document], np.float32([[0, -1]]))
     (pool,) = source.look_up(QUERY, [Lookup(n_candidates=3, words=["needle"])])

@@ -33,7 +33,6 @@ KINDS = [
         "qdrant memory",
         "qdrant named",
         "qdrant REST",
-        "qdrant gRPC",
     )
 ]
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sift_core.checks import as_finite_array, check_text
-from sift_core.errors import CandidateSourceError, InvalidInputError, MissingDependencyError
+from sift_core.errors import (
+    CandidateSourceError,
+    InvalidInputError,
+    LossyVectorsWarning,
+    MissingDependencyError,
+)
 from sift_core.sources.content_ids import content_id
 from sift_core.types import Document, FloatArray, IntArray
 
@@ -58,6 +64,19 @@ def check_is_trained(index: Any) -> None:
         )
 
 
+def check_same_embedder(stored: str | None, name: str | None) -> None:
+    """Refuse to mix vectors of two embedders.
+
+    Raises:
+        InvalidInputError: Naming both.
+    """
+    if stored not in (None, name):
+        raise InvalidInputError(
+            f"the index holds vectors of {stored!r}, which cannot be mixed with those of "
+            f"{name!r}; pass that embedder, or index into a new folder"
+        )
+
+
 def is_on_gpu(index: Any) -> bool:
     """Return whether only one thread at a time may search an index, for at most 2,048 hits."""
     return type(_innermost(index)).__name__.startswith("GpuIndex")
@@ -92,6 +111,18 @@ def lossy_part(index: Any) -> str | None:
     name = type(index).__name__
     is_exact = isinstance(index, faiss.IndexFlat | faiss.IndexIVFFlat)
     return None if is_exact or name.startswith(_EXACT_ON_GPU) else name
+
+
+def warn_if_lossy(index: Any, *, stacklevel: int) -> None:
+    """Say that vectors come back as approximations, where they do."""
+    if (lossy := lossy_part(index)) is not None:
+        warnings.warn(
+            f"{lossy} gives back approximations of the vectors that were added, which are brought "
+            f"to unit length; for exact ones put IndexRefineFlat around the index, or take Flat, "
+            f"IVFFlat or HNSWFlat",
+            LossyVectorsWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def _is_lossless(transform: Any) -> bool:

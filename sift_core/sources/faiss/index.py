@@ -6,53 +6,35 @@ import os
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sift_core.errors import InvalidInputError, LossyVectorsWarning
+from sift_core.errors import InvalidInputError, MissingWordsWarning
 from sift_core.sources.contract import (
     LexicalFetching,
-    as_float32,
+    VectorLookups,
     as_sample,
     check_fetch_arguments,
     check_is_callable,
     check_lookups,
     check_sample_arguments,
 )
-from sift_core.sources.faiss.documents import CallersDocuments, Documents, DocumentTable, Filter
+from sift_core.sources.faiss.contents import Contents
+from sift_core.sources.faiss.documents import CallersDocuments, DocumentTable, Filter
 from sift_core.sources.faiss.entries import (
-    add_entries,
     check_index,
     check_is_trained,
     check_not_on_gpu,
+    check_same_embedder,
     checked_rows,
-    entry_ids,
-    is_on_gpu,
-    lossy_part,
-    remove_entries,
-    takes_ids,
+    warn_if_lossy,
 )
 from sift_core.sources.faiss.folder import IndexFolder
-from sift_core.sources.faiss.nearest import as_pool, find, of_unit_length
-from sift_core.sources.faiss.read_write_lock import ReadWriteLock
-from sift_core.sources.faiss.search import stored_vectors
-from sift_core.sources.faiss.words import DocumentWords, found_by_ids, passing
 from sift_core.sources.lexical_index import LexicalIndex
-from sift_core.sources.wrapped import VectorLookups
-from sift_core.types import (
-    CandidatePool,
-    Document,
-    DocumentSample,
-    FloatArray,
-    IntArray,
-    Lookup,
-    Query,
-)
+from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Lookup, Query
 
 
 class FaissSource(LexicalFetching):
@@ -96,26 +78,16 @@ class FaissSource(LexicalFetching):
                 f"the index holds {index.ntotal} vectors but there are {len(callers)} "
                 f"`documents`; pass one document for each vector"
             )
-        self._begin(index, callers, embedder_name, DocumentWords(LexicalIndex.empty()))
-        _warn_if_lossy(index)
+        self._begin(Contents(index, callers, LexicalIndex.empty()), embedder_name)
+        warn_if_lossy(index, stacklevel=3)
 
     def _begin(
-        self,
-        index: Any,
-        documents: Documents,
-        embedder_name: str | None,
-        words: DocumentWords,
-        folder: IndexFolder | None = None,
+        self, contents: Contents, embedder_name: str | None, folder: IndexFolder | None = None
     ) -> None:
-        self._index = index
-        self._documents = documents
-        self._words = words
-        self._n_changes = 0
-        self._lock = ReadWriteLock()
-        self._gpu = threading.Lock() if is_on_gpu(index) else nullcontext()
+        self._contents = contents
         self._folder = folder  # where `flush` saves
         self._has_changes = False
-        self._next_id: int | None = None  # the least that was never given to an entry
+        self._may_warn = threading.Semaphore(1)  # of missing words, once
         self.embedder_name = embedder_name
 
     def fetch_batch(
@@ -139,19 +111,19 @@ class FaissSource(LexicalFetching):
             InvalidInputError: If query and index do not fit together.
         """
         check_is_callable(filter)
+        contents, name = self._contents, self.embedder_name
         n_candidates = check_fetch_arguments(
-            queries, n_candidates, dimension=self._index.d, embedder_name=self.embedder_name
+            queries, n_candidates, dimension=contents.index.d, embedder_name=name
         )
         if not queries:
             return []
-        with self._lock.reading(), self._gpu:
-            self._check_has_documents()
-            return self._near(queries, n_candidates, filter)
+        with contents.searching():
+            return contents.near(queries, n_candidates, filter)
 
     @property
     def has_words(self) -> bool:
         """Whether words can be looked up: always, but in a folder of an older version."""
-        return self._words.are_there
+        return self._contents.has_words
 
     def look_up(
         self, query: Query, lookups: Sequence[Lookup], *, filter: Filter | None = None
@@ -172,49 +144,22 @@ class FaissSource(LexicalFetching):
             InvalidInputError: As `fetch_batch`.
         """
         check_is_callable(filter)
-        check_lookups(query, lookups, dimension=self._index.d, embedder_name=self.embedder_name)
+        contents, name = self._contents, self.embedder_name
+        check_lookups(query, lookups, dimension=contents.index.d, embedder_name=name)
         vectors = VectorLookups(query, lookups)
-        with self._lock.reading(), self._gpu:
-            self._check_has_documents()
-            near = {n: self._near(queries, n, filter) for n, queries in vectors.queries.items()}
-            pools = self._with_words(query, lookups, filter)
+        with contents.searching():
+            near = {n: contents.near(some, n, filter) for n, some in vectors.queries.items()}
+            pools = contents.by_words(query, lookups, filter)
+        asks_words = any(one.words is not None for one in lookups)
+        if asks_words and not self.has_words and self._may_warn.acquire(blocking=False):
+            warnings.warn(
+                f"the folder {str(self._folder and self._folder.path)!r} keeps no words, so "
+                f"documents are found by vectors alone; run `sift index` again with the same "
+                f"paths, or call the source's `complete`, to add them",
+                MissingWordsWarning,
+                stacklevel=2,
+            )
         return vectors.put_into(pools, near)
-
-    def _check_has_documents(self) -> None:
-        if not (self._index.ntotal and len(self._documents)):
-            raise InvalidInputError("there are no documents to fetch from; add some first")
-
-    def _near(
-        self, queries: Sequence[Query], n_candidates: int, keep: Filter | None
-    ) -> list[CandidatePool]:
-        vectors = np.stack([as_float32(query.vector) for query in queries])
-        found = find(self._index, self._documents, vectors, n_candidates, keep)
-        return [as_pool(query, row) for query, row in zip(queries, found, strict=True)]
-
-    def _with_words(
-        self, query: Query, lookups: Sequence[Lookup], keep: Filter | None
-    ) -> list[CandidatePool]:
-        """Return one pool for each lookup, empty for those of vectors."""
-        pools = [CandidatePool.empty(dimension=len(query.vector))] * len(lookups)
-        wanted = {i: one.words for i, one in enumerate(lookups) if one.words is not None}
-        if not wanted:
-            return pools
-        if not self._words.are_there:
-            self._words.warn(stacklevel=3)  # at the line that calls `look_up`
-            return pools
-        words, documents = self._counted(), self._documents
-        passes = None if keep is None else passing(documents, keep)
-        ranked = [words.search(some, lookups[i].n_candidates, passes) for i, some in wanted.items()]
-        found = found_by_ids(self._index, documents, [each.ids for each in ranked])
-        for i, each, row in zip(wanted, ranked, found, strict=True):
-            pools[i] = replace(as_pool(query, row), scores=each.scores)
-        return pools
-
-    def _counted(self) -> LexicalIndex:
-        """Return the words of all documents, while nobody changes these."""
-        return self._words.of(
-            self._index, self._documents, (self._n_changes, int(self._index.ntotal))
-        )
 
     def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:
         """Return up to `n_documents` random documents, all in random order where there are fewer.
@@ -231,17 +176,12 @@ class FaissSource(LexicalFetching):
             InvalidInputError: If there is no document, or an argument cannot be used.
         """
         n_documents = check_sample_arguments(n_documents, generator)
-        with self._lock.reading(), self._gpu:
-            entries = entry_ids(self._index)
-            ids = self._documents.without_deleted(entries[generator.permutation(len(entries))])
-            n_stored, ids = len(ids), ids[:n_documents]
-            vectors = stored_vectors(self._index, ids)
-            drawn = [each for each in self._documents.of_ids(ids.tolist()) if each is not None]
+        drawn, vectors, n_stored = self._contents.draw(n_documents, generator)
         return as_sample(
-            f"the Faiss {type(self._index).__name__}",
+            f"the Faiss {type(self._contents.index).__name__}",
             document_ids=[document.document_id for document in drawn],
             texts=[document.text for document in drawn],
-            embeddings=vectors if lossy_part(self._index) is None else of_unit_length(vectors),
+            embeddings=vectors,
             metadata=[dict(document.metadata) for document in drawn],
             n_stored=n_stored,
         )
@@ -253,17 +193,18 @@ class FaissSource(LexicalFetching):
             CandidateSourceError: As `add`.
             InvalidInputError: If the index is not trained, or has another dimension or embedder.
         """
-        check_is_trained(self._index)
-        if dimension != self._index.d:
+        index = self._contents.index
+        check_is_trained(index)
+        if dimension != index.d:
             raise InvalidInputError(
-                f"the index has {self._index.d} dimensions, the embedder {embedder_name!r} makes "
+                f"the index has {index.d} dimensions, the embedder {embedder_name!r} makes "
                 f"{dimension}; pass that index's embedder, or index into a new folder"
             )
-        _check_same_embedder(self.embedder_name, embedder_name)
-        if self.embedder_name is None and self._index.ntotal:
+        check_same_embedder(self.embedder_name, embedder_name)
+        if self.embedder_name is None and index.ntotal:
             raise InvalidInputError(
-                f"the index holds {self._index.ntotal} vectors of an embedder that is not "
-                f"known; pass its `embedder_name` when you construct or load the source"
+                f"the index holds {index.ntotal} vectors of an embedder that is not known; pass "
+                f"its `embedder_name` when you construct or load the source"
             )
         with self._changing():
             if self.embedder_name is None:
@@ -287,12 +228,8 @@ class FaissSource(LexicalFetching):
         Raises:
             InvalidInputError: If JSON cannot hold the metadata of a document.
         """
-        with self._lock.reading():
-            return {content: document for _, content, document in self._table().rows()}
-
-    def _table(self) -> DocumentTable:
-        """Return the documents of the index's entries with their content ids."""
-        return self._documents.as_table(partial(entry_ids, self._index))
+        with self._contents.lock.reading():
+            return {content: document for _, content, document in self._contents.table().rows()}
 
     def add(
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
@@ -314,23 +251,16 @@ class FaissSource(LexicalFetching):
                 loaded.
             InvalidInputError: If the arguments do not fit together or to the index.
         """
-        vectors = checked_rows(content_ids, documents, embeddings, self._index.d)
+        vectors = checked_rows(content_ids, documents, embeddings, self._contents.index.d)
         rows = {content: row for row, content in enumerate(content_ids)}  # the last of equal ones
         if not rows:
             return
-        check_is_trained(self._index)
-        check_not_on_gpu(self._index)
-        with self._changing() as table, self._lock.writing():
-            # Vectors first, then documents: a vector without a document counts as deleted, so an
-            # interruption between the two loses what was being added and nothing else.
-            ids = self._new_ids(len(rows))
+        check_is_trained(self._contents.index)
+        check_not_on_gpu(self._contents.index)
+        with self._changing() as table:
             self._has_changes = True
-            self._n_changes += 1
-            add_entries(self._index, ids, vectors[list(rows.values())])
-            replaced = table.take_out(rows)
-            for faiss_id, (content, row) in zip(ids.tolist(), rows.items(), strict=True):
-                table.put(faiss_id, content, documents[row])
-            remove_entries(self._index, replaced)
+            found = {content: documents[row] for content, row in rows.items()}
+            self._contents.add(table, found, vectors[list(rows.values())])
 
     def remove(self, content_ids: Sequence[str]) -> None:
         """Delete documents, in memory; ids that are not there are ignored.
@@ -343,31 +273,17 @@ class FaissSource(LexicalFetching):
         """
         if not content_ids:
             return
-        with self._changing() as table, self._lock.writing():
+        with self._changing() as table:
             self._has_changes = True
-            self._n_changes += 1
-            remove_entries(self._index, table.take_out(content_ids))
+            self._contents.remove(table, content_ids)
 
     @contextmanager
     def _changing(self) -> Iterator[DocumentTable]:
         """Be the only writer, of the folder as well; gives the documents."""
-        with self._lock.turn():
+        with self._contents.changing() as table:
             if self._folder is not None:
                 self._folder.acquire()
-            table = self._table()
-            with self._lock.writing():
-                self._documents = table
             yield table
-
-    def _new_ids(self, n: int) -> IntArray:
-        """Return ids that no entry ever had, or the next where the index counts."""
-        start = int(self._index.ntotal)
-        if takes_ids(self._index):
-            if self._next_id is None:
-                self._next_id = int(entry_ids(self._index).max(initial=-1)) + 1
-            start = self._next_id
-            self._next_id += n
-        return np.arange(start, start + n, dtype=np.int64)
 
     def flush(self) -> None:
         """Save what was added and removed, if anything, into the folder that this was loaded from.
@@ -384,16 +300,15 @@ class FaissSource(LexicalFetching):
             self._has_changes = False
 
     def _write(self, folder: IndexFolder, table: DocumentTable) -> None:
-        """Write the state into a folder; its lock must be held, and this source's turn."""
-        words = self._counted()
-        folder.write(self._index, table.rows(), words, embedder_name=self.embedder_name)
+        contents, name = self._contents, self.embedder_name
+        folder.write(contents.index, table.rows(), contents.count_words(), embedder_name=name)
 
     def complete(self) -> None:
         """Do what `flush` does, with its errors, and let others write into the folder."""
         try:
             self.flush()
         finally:
-            with self._lock.turn():
+            with self._contents.lock.turn():
                 if self._folder is not None:
                     self._folder.release()
 
@@ -418,10 +333,10 @@ class FaissSource(LexicalFetching):
         if self._folder is not None and self._folder.is_same_as(Path(folder)):
             self.complete()
             return
-        check_not_on_gpu(self._index)
+        check_not_on_gpu(self._contents.index)
         place = IndexFolder(Path(folder))
-        with self._lock.turn():
-            table = self._table()
+        with self._contents.lock.turn():
+            table = self._contents.table()
             with place.writing():
                 self._write(place, table)
 
@@ -439,9 +354,7 @@ class FaissSource(LexicalFetching):
             CandidateSourceError: If files are missing, damaged or of another format.
             InvalidInputError: If it was made by another embedder.
         """
-        source = cls._loaded(IndexFolder(Path(folder)), embedder_name)
-        _warn_if_lossy(source._index)
-        return source
+        return cls._loaded(IndexFolder(Path(folder)), embedder_name)
 
     @classmethod
     def open(
@@ -472,37 +385,15 @@ class FaissSource(LexicalFetching):
                 if not place.holds_index():  # looked at again, now that nobody else writes
                     words = LexicalIndex.empty()
                     place.write(empty_index, (), words, embedder_name=embedder_name)
-        source = cls._loaded(place, embedder_name)
-        _warn_if_lossy(source._index)
-        return source
+        return cls._loaded(place, embedder_name)
 
     @classmethod
     def _loaded(cls, folder: IndexFolder, embedder_name: str | None) -> FaissSource:
         saved = folder.read()
         name = embedder_name or saved.embedder_name
-        _check_same_embedder(saved.embedder_name, name)
+        check_same_embedder(saved.embedder_name, name)
         check_index(saved.index)
         source = cls.__new__(cls)
-        words = DocumentWords(saved.words, place=f"the folder {str(folder.path)!r}")
-        source._begin(saved.index, saved.documents, name, words, folder)
+        source._begin(Contents(saved.index, saved.documents, saved.words), name, folder)
+        warn_if_lossy(saved.index, stacklevel=4)  # at the line that loads or opens the folder
         return source
-
-
-def _warn_if_lossy(index: Any) -> None:
-    """Warn whoever calls the method that calls this."""
-    if (lossy := lossy_part(index)) is not None:
-        warnings.warn(
-            f"{lossy} gives back approximations of the vectors that were added, which are brought "
-            f"to unit length; for exact ones put IndexRefineFlat around the index, or take Flat, "
-            f"IVFFlat or HNSWFlat",
-            LossyVectorsWarning,
-            stacklevel=3,
-        )
-
-
-def _check_same_embedder(stored: str | None, name: str | None) -> None:
-    if stored not in (None, name):
-        raise InvalidInputError(
-            f"the index holds vectors of {stored!r}, which cannot be mixed with those of "
-            f"{name!r}; pass that embedder, or index into a new folder"
-        )

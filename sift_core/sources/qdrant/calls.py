@@ -1,21 +1,15 @@
-"""Calls of Qdrant's clients: each ends in time, and fails as an error of ours."""
+"""Calls of Qdrant's clients, blocking or awaited, and what their failures mean."""
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import json
 import math
 import sqlite3
-import threading
-import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import httpx
@@ -32,7 +26,9 @@ from sift_core.errors import CandidateSourceError
 
 T = TypeVar("T")
 
-LONGEST_WAIT_S = 60.0  # for a whole answer where the client has no timeout of its own. Guess.
+# One operation, written once for both kinds of client. It yields functions of the client, and is
+# sent the result of each. An async client's result is awaited first.
+Steps: TypeAlias = Generator[Callable[[Any], Any], Any, T]
 
 # Local mode raises ValueError, REST ApiException and QdrantException, gRPC RpcError; OSError
 # and sqlite3.Error are a folder that cannot be read, RuntimeError a client that was closed,
@@ -110,73 +106,39 @@ def place_of(client: QdrantClient | AsyncQdrantClient, collection: str) -> str:
     return f"collection {collection!r}" + ("" if folder is None else f" in {folder!r}")
 
 
-def timeout_s(client: QdrantClient | AsyncQdrantClient) -> float | None:
-    """Return the longest time for an answer; None for a local client, which cannot stall."""
-    if is_local(client):
-        return None
-    timeout = client.init_options.get("timeout")
-    return LONGEST_WAIT_S if timeout is None else float(timeout)
+def run(client: Any, steps: Steps[T]) -> T:
+    """Carry out steps with a blocking client and return their result.
 
-
-class Deadline:
-    """A moment some seconds from now, or never; httpx times each read, which may trickle for ever.
-
-    Args:
-        seconds: From now; None for never.
+    An exception of `STORE_ERRORS` is raised in the steps, at the call that failed.
     """
-
-    def __init__(self, seconds: float | None) -> None:
-        self._moment = None if seconds is None else time.monotonic() + seconds
-
-    @property
-    def left_s(self) -> float | None:
-        """Seconds until then, >= 0; None if there is no such moment."""
-        return None if self._moment is None else max(0.0, self._moment - time.monotonic())
-
-
-def within(seconds: float | None, call: Callable[[], T]) -> T:
-    """Return what `call` returns, or raise TimeoutError after some seconds.
-
-    The call runs in a thread of its own (some 70 µs), in a copy of the caller's context. One
-    that is given up goes on until it ends by itself; it keeps no interpreter from exiting.
-
-    Args:
-        seconds: Longest time to wait; None to call in this very thread.
-        call: What to do.
-
-    Raises:
-        TimeoutError: If there is no result in time.
-    """
-    if seconds is None:
-        return call()
-    future: Future[T] = Future()
-    context = contextvars.copy_context()
-
-    def run() -> None:
-        try:
-            future.set_result(context.run(call))
-        except BaseException as error:  # the caller's to handle, whatever it is
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="sift-deadline", daemon=True).start()
     try:
-        return future.result(seconds)
-    except FutureTimeoutError as error:
-        if future.done():  # the call's own error, of the same kind
-            raise
-        raise _late(seconds) from error
+        call = next(steps)
+        while True:
+            try:
+                answer = call(client)
+            except STORE_ERRORS as error:
+                call = steps.throw(error)
+            else:
+                call = steps.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
-async def awithin(seconds: float | None, call: Awaitable[T]) -> T:
-    """Return what `call` returns, or cancel it and raise TimeoutError after some seconds."""
+async def arun(client: Any, steps: Steps[T]) -> T:
+    """Carry out steps with an async client, as `run` does, and return their result."""
     try:
-        return await asyncio.wait_for(call, seconds)
-    except asyncio.TimeoutError as error:  # from Python 3.11 on the same as TimeoutError
-        raise _late(seconds) from error
-
-
-def _late(seconds: float | None) -> TimeoutError:
-    return TimeoutError(f"no complete answer within {seconds:.3g} s")
+        call = next(steps)
+        while True:
+            try:
+                answer = await call(client)
+            except STORE_ERRORS as error:
+                call = steps.throw(error)
+            else:
+                call = steps.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 from qdrant_client import QdrantClient, models
 
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.sources.qdrant.calls import (
-    STORE_ERRORS,
-    failure,
-    folder_of,
-    place_of,
-    timeout_s,
-    within,
-)
+from sift_core.sources.qdrant.calls import STORE_ERRORS, failure, folder_of, place_of
 from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY, PointReader, vectors_wanted
 from sift_core.sources.qdrant.words import (
     WORDS,
@@ -65,9 +57,8 @@ class Collection:
         Raises:
             CandidateSourceError: If Qdrant fails, or does not answer in time.
         """
-        call = partial(getattr(self.client, method), self.name, **arguments)
         try:
-            return within(timeout_s(self.client), call)
+            return getattr(self.client, method)(self.name, **arguments)
         except STORE_ERRORS as error:
             place = place_of(self.client, self.name)
             raise failure(error, self.client).as_error(action, place) from error
@@ -96,36 +87,29 @@ class Collection:
         """Return whether it is there."""
         return bool(self.ask("find", "collection_exists"))
 
-    def dense_sizes(self) -> dict[str, int]:
-        """Return the dimension of each dense vector, by name."""
-        return dense_sizes(self.ask("look at", "get_collection"))
+    def information(self) -> models.CollectionInfo:
+        """Return what Qdrant says of the collection."""
+        found: models.CollectionInfo = self.ask("look at", "get_collection")
+        return found
 
     def embedder_name(self) -> str | None:
         """Return the embedder that the collection names; None where there is no such name."""
-        if not self.exists():
-            return None
-        name: str | None = (self.ask("look at", "get_collection").config.metadata or {}).get(
-            EMBEDDER_KEY
-        )
-        return name
+        return recorded_embedder(self.information()) if self.exists() else None
 
-    def mean_length(self) -> float | None:
-        """Return the mean length that its words are written with; None if it keeps no words."""
-        return mean_length(self.ask("look at", "get_collection"))
-
-    def prepare(self, *, embedder_name: str, dimension: int) -> None:
-        """Create the collection, or check that it suits an embedder."""
+    def prepare(self, *, embedder_name: str, dimension: int) -> float:
+        """Create the collection, or check that it suits an embedder; return its `mean_length`."""
         if not self.exists():
             self._create(embedder_name, dimension)
         place = f"collection {self.name!r}"
-        sizes = self.dense_sizes()
+        information = self.information()
+        sizes = dense_sizes(information)
         if sizes.get(self.reader.vector_name) != dimension:
             raise InvalidInputError(
                 f"{place} has the dense vectors {sizes}, the embedder makes {dimension} numbers "
                 f"for {self.reader.vector_name!r}; pass another `vector_name`, collection or "
                 f"embedder"
             )
-        found = self.embedder_name()
+        found = recorded_embedder(information)
         if found is None:  # made by somebody else
             name = {EMBEDDER_KEY: embedder_name}
             self.ask("record the embedder of", "update_collection", metadata=name)
@@ -134,6 +118,7 @@ class Collection:
                 f"{place} was embedded by {found!r}, not by {embedder_name!r}; take that model, "
                 f"or another collection"
             )
+        return mean_length(information)
 
     def content_ids(self) -> set[str]:
         """Return the ids of points that have the payload of `add`."""
@@ -162,7 +147,7 @@ class Collection:
         documents: Sequence[Document],
         embeddings: FloatArray,
         *,
-        mean_length: float | None = None,
+        mean_length: float = 0.0,
     ) -> None:
         """Write points and wait until they are applied, a request for every million numbers.
 
@@ -170,11 +155,11 @@ class Collection:
             content_ids: n ids.
             documents: n documents.
             embeddings: Shape (n, d).
-            mean_length: That of the collection. Default for one without words: None.
+            mean_length: That of the collection. Default: 0, for one without words.
         """
         rows = max(1, NUMBERS_A_REQUEST // max(1, embeddings.shape[1]))
         words: Sequence[Any] = [None] * len(documents)
-        if mean_length is not None:
+        if mean_length:
             words = words_of_documents(documents, mean_length)
         points = [
             models.PointStruct(
@@ -211,7 +196,7 @@ class Collection:
             InvalidInputError: If the collection is empty, or has no such dense vector.
         """
         n_stored = int(self.ask("sample", "count").count)
-        sizes = self.dense_sizes()
+        sizes = dense_sizes(self.information())
         name = self.reader.vector_name
         if name not in sizes:
             raise InvalidInputError(
@@ -248,6 +233,12 @@ class Collection:
         except CandidateSourceError:
             if not self.exists():  # else another process was first
                 raise
+
+
+def recorded_embedder(information: models.CollectionInfo) -> str | None:
+    """Return the embedder that a collection names; None where there is no such name."""
+    name: str | None = (information.config.metadata or {}).get(EMBEDDER_KEY)
+    return name
 
 
 def dense_sizes(information: models.CollectionInfo) -> dict[str, int]:

@@ -1,19 +1,25 @@
-"""Points as Qdrant's clients return them: their vectors, and the pool or sample they make."""
+"""Points as Qdrant's clients return them: their vectors, by id or in hits, and pools of them."""
 
 from __future__ import annotations
 
+import asyncio
 import struct
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
+from qdrant_client import AsyncQdrantClient, QdrantClient
 
 from sift_core.checks import as_finite_array
 from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.pacing import paced
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.sources.content_ids import is_content_of
 from sift_core.sources.contract import as_sample
+from sift_core.sources.qdrant.calls import STORE_ERRORS, Steps, arun, failure, run
 from sift_core.types import (
     CandidatePool,
     Document,
@@ -26,6 +32,10 @@ from sift_core.types import (
 # Payload key of a document's own id, written by `index_documents`. Qdrant's own ids are
 # integers or UUIDs, which a document's id seldom is.
 DOCUMENT_ID_KEY = "sift_document_id"
+
+VECTORS_A_REQUEST = 1000  # some 10 MB of JSON with vectors of 1,000 numbers. Guess.
+_USUAL_DIMENSION = 768  # for the pace at which vectors are asked for. Guess.
+_LARGEST_NUMBER = 2**64 - 1  # that is a point's id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +91,8 @@ class PointReader:
 
         Args:
             points: Each with `id`, `vector` and `payload`; none where they are all gone.
-            n_stored: As for `DocumentSample`.
-            is_seeded: Likewise.
+            n_stored: How many points are stored, >= n.
+            is_seeded: Whether the seed decides which are drawn. Default: True.
 
         Raises:
             CandidateSourceError: If a point lacks its vector or its text, or a vector is not
@@ -168,6 +178,116 @@ class PointReader:
         return text
 
 
+def stored_vectors(
+    client: QdrantClient,
+    collection_name: str,
+    point_ids: Sequence[object],
+    *,
+    vector_name: str | None = None,
+    texts: Sequence[str] | None = None,
+    text_key: str = "text",
+) -> list[FloatArray | None]:
+    """Return the dense vector of each point, shape (d,), float32; None where there is none.
+
+    A request for every 1,000 points.
+
+    Args:
+        client: A `QdrantClient` of any kind.
+        collection_name: Name of the collection, or an alias.
+        point_ids: n ids as a store of a framework has them: UUIDs in any spelling, integers,
+            digits. What cannot be a point's id has no vector.
+        vector_name: Which of the named vectors; None or "" for the unnamed one. A multivector
+            counts as none.
+        texts: n texts, where a vector counts only if its point has this very text: a splitter
+            may have changed a document's text and kept its id.
+        text_key: Payload key of the points' texts.
+
+    Raises:
+        CandidateSourceError: If Qdrant fails or has no such collection or vector.
+        InvalidInputError: If `point_ids` and `texts` differ in length.
+    """
+    return run(client, _stored(client, collection_name, point_ids, vector_name, texts, text_key))
+
+
+async def astored_vectors(
+    client: AsyncQdrantClient | QdrantClient,
+    collection_name: str,
+    point_ids: Sequence[object],
+    *,
+    vector_name: str | None = None,
+    texts: Sequence[str] | None = None,
+    text_key: str = "text",
+    dimension: int | None = None,
+) -> list[FloatArray | None]:
+    """Return what `stored_vectors` returns: natively with an `AsyncQdrantClient`, else in a thread.
+
+    At a pace (`sift_core.paced`), so that many answers do not block the event loop. `dimension`
+    is d where it is known, for that pace.
+    """
+    steps = _stored(client, collection_name, point_ids, vector_name, texts, text_key)
+    async with paced(len(point_ids), dimension or _USUAL_DIMENSION):
+        if isinstance(client, QdrantClient):
+            return await asyncio.to_thread(run, client, steps)
+        return await arun(client, steps)
+
+
+def _stored(
+    client: AsyncQdrantClient | QdrantClient,
+    collection_name: str,
+    point_ids: Sequence[object],
+    vector_name: str | None,
+    texts: Sequence[str] | None,
+    text_key: str,
+) -> Steps[list[FloatArray | None]]:
+    if texts is not None and len(texts) != len(point_ids):
+        raise InvalidInputError(
+            f"`texts` must have one text a point, got {len(texts)} for {len(point_ids)}"
+        )
+    ids = [point_id(each) for each in point_ids]
+    wanted = [each for each in dict.fromkeys(ids) if each is not None]
+    found: dict[int | str | None, tuple[FloatArray, Any]] = {}
+    try:
+        for start in range(0, len(wanted), VECTORS_A_REQUEST):
+            points = yield methodcaller(
+                "retrieve",
+                collection_name=collection_name,
+                ids=wanted[start : start + VECTORS_A_REQUEST],
+                with_payload=False if texts is None else [text_key],
+                with_vectors=vectors_wanted(vector_name),
+            )
+            for point in points:
+                vector = dense_vector(point, vector_name=vector_name)
+                if vector is not None:
+                    found[point_id(point.id)] = vector, (point.payload or {}).get(text_key)
+    except STORE_ERRORS as error:
+        place = f"collection {collection_name!r} (vector name {vector_name or ''!r})"
+        action = f"return the vectors of {len(ids)} points of"
+        raise failure(error, client).as_error(action, place) from error
+    vectors: list[FloatArray | None] = []
+    for row, key in enumerate(ids):
+        vector, text = found.get(key, (None, None))
+        vectors.append(vector if texts is None or texts[row] == text else None)
+    return vectors
+
+
+def point_id(value: object) -> int | str | None:
+    """Return an id as Qdrant spells it, an integer or a UUID; None for what it would refuse.
+
+    Digits that are too many for a number, or begin with 0, may be a UUID without hyphens.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if 0 <= value <= _LARGEST_NUMBER else None
+    spelled = str(value)
+    if spelled.isascii() and spelled.isdecimal():
+        number = int(spelled) if len(spelled) <= len(str(_LARGEST_NUMBER)) else -1
+        if 0 <= number <= _LARGEST_NUMBER and str(number) == spelled:
+            return number
+    try:
+        return str(uuid.UUID(spelled))
+    except ValueError:
+        return None
+
+
 def vectors_wanted(vector_name: str | None) -> bool | list[str]:
     """Return what to ask a client for as `with_vectors`, so that points bring the dense one."""
     return [vector_name] if vector_name else True
@@ -177,21 +297,17 @@ def dense_vector(point: Any, *, vector_name: str | None = None) -> FloatArray | 
     """Return a point's dense vector, shape (d,), float32; None where it has no single one.
 
     Raises:
-        TypeError: If it holds something else than numbers.
-        ValueError: Likewise.
+        TypeError: If it holds something that is no number.
+        ValueError: If it holds a text.
     """
     vector = point.vector
     if isinstance(vector, Mapping):  # unnamed ones come bare, named ones in a mapping
         vector = vector.get(vector_name or "")
     if not isinstance(vector, list) or not vector or isinstance(vector[0], list):
         return None
-    row = bytearray(4 * len(vector))
-    try:
-        struct.pack_into(f"{len(vector)}f", row, 0, *vector)  # a third of NumPy's time
-    except (struct.error, OverflowError):  # no numbers, or one too large
-        with np.errstate(over="ignore"):
-            return np.array(vector, dtype=np.float32)
-    return np.frombuffer(row, dtype=np.float32)
+    packed = _packed([vector], len(vector))
+    with np.errstate(over="ignore"):  # no numbers, or one too large
+        return np.array(vector, dtype=np.float32) if packed is None else packed.ravel()
 
 
 def dense_vectors(
@@ -219,33 +335,38 @@ def dense_vectors(
         if not isinstance(vectors[0], list | np.ndarray):
             raise _no_vector(points[0].id, place, "one dense vector", vectors[0])
         dimension = len(vectors[0])
-    row = struct.Struct(f"{dimension}f")  # reads a list of floats three times as fast as NumPy
-    try:
-        # Packed one by one, while its numbers are in the processor's cache.
-        rows = bytearray().join([_packed(row, vector) for vector in vectors])
-    except (TypeError, struct.error, OverflowError):  # another length, or no numbers
-        for point, vector in zip(points, vectors, strict=True):
-            if _shape(vector) != (dimension,):
-                wanted = f"one dense vector of {dimension} numbers"
-                raise _no_vector(point.id, place, wanted, vector) from None
-        with np.errstate(over="ignore"):  # too large for float32: refused as not finite
-            return np.array(vectors, dtype=np.float32)
-    return np.frombuffer(rows, dtype=np.float32).reshape(len(points), dimension)
+    packed = _packed(vectors, dimension)
+    if packed is not None:
+        return packed
+    for point, vector in zip(points, vectors, strict=True):  # another length, or no numbers
+        if _shape(vector) != (dimension,):
+            wanted = f"one dense vector of {dimension} numbers"
+            raise _no_vector(point.id, place, wanted, vector)
+    with np.errstate(over="ignore"):  # too large for float32: refused as not finite
+        return np.array(vectors, dtype=np.float32)
 
 
-def _packed(row: struct.Struct, vector: Any) -> bytes:
-    """Return the float32 numbers of a list, or of an array of float32.
+def _packed(vectors: Sequence[Any], dimension: int) -> FloatArray | None:
+    """Return lists of numbers, or arrays of float32, as rows; None where that cannot be.
 
-    Raises:
-        TypeError: If it is neither, or holds something else.
-        OverflowError: If a number is too large.
-        struct.error: If they are not as many as a row has.
+    `struct` reads a list of floats three times as fast as NumPy, and a list at a time while its
+    numbers are in the processor's cache.
     """
-    if not isinstance(vector, np.ndarray):
-        return row.pack(*vector)
-    if vector.nbytes != row.size:
-        raise struct.error
-    return vector.tobytes()
+    row = struct.Struct(f"{dimension}f")
+
+    def packed(vector: Any) -> bytes:
+        if not isinstance(vector, np.ndarray):
+            return row.pack(*vector)
+        if vector.nbytes != row.size:
+            raise struct.error
+        return vector.tobytes()
+
+    try:
+        rows = bytearray().join([packed(vector) for vector in vectors])
+    except (TypeError, struct.error, OverflowError):
+        return None
+    matrix: FloatArray = np.frombuffer(rows, dtype=np.float32).reshape(len(vectors), dimension)
+    return matrix
 
 
 def _vector(point: Any, vector_name: str, place: str) -> Any:

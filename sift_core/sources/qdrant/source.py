@@ -6,19 +6,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from sift_core.checks import check_text
-from sift_core.errors import (
-    CandidateSourceError,
-    InvalidInputError,
-    MissingWordsWarning,
-    SiftError,
-)
+from sift_core.errors import CandidateSourceError, InvalidInputError, MissingWordsWarning
 from sift_core.pacing import paced
 from sift_core.sources.contract import (
     LexicalFetching,
@@ -29,19 +24,26 @@ from sift_core.sources.contract import (
 )
 from sift_core.sources.qdrant.calls import (
     STORE_ERRORS,
-    Deadline,
-    awithin,
+    Steps,
+    arun,
     failure,
     folder_of,
     is_local,
     place_of,
-    timeout_s,
-    within,
+    run,
 )
 from sift_core.sources.qdrant.collection import Collection, vector_advice
-from sift_core.sources.qdrant.grpc_search import hits_of, prefers_grpc, send
 from sift_core.sources.qdrant.points import PointReader
-from sift_core.sources.qdrant.requests import Fusion, Prefetch, RequestMaker, rescored
+from sift_core.sources.qdrant.requests import (
+    Fusion,
+    Prefetch,
+    RequestMaker,
+    points_of,
+    prefers_grpc,
+    rescored,
+    send,
+    send_by_grpc,
+)
 from sift_core.sources.qdrant.words import mean_length, words_of_query
 from sift_core.types import (
     CandidatePool,
@@ -58,9 +60,9 @@ class QdrantSource(LexicalFetching):
 
     Safe for as many threads as the client is: remote clients are, local ones for reading.
     Timeouts and retries are the client's own (`QdrantClient(timeout=…)`; for retries of
-    connections `transport=httpx.HTTPTransport(retries=…)`). Its `timeout` is also the longest
-    that a whole fetch takes, a minute where it has none: the client alone would wait for
-    ever for a server that sends a byte now and then.
+    connections `transport=httpx.HTTPTransport(retries=…)`). By REST, `timeout` is the longest
+    wait for each part of an answer. By gRPC it is the longest that a fetch takes; a client
+    without one gets a minute.
 
     Written to by `index_documents`; a collection that is not there is then created, and
     points that others have written are left alone. Collections that are created so keep the words
@@ -111,7 +113,6 @@ class QdrantSource(LexicalFetching):
         check_text("text_key", text_key)
         self._client = client
         self._collection = collection
-        self._vector_name = vector_name
         self._reader = PointReader(
             place=f"Qdrant {place_of(client, collection)}",
             vector_name=vector_name,
@@ -119,11 +120,11 @@ class QdrantSource(LexicalFetching):
             checks_contents=folder_of(client) is not None,
         )
         self.embedder_name = embedder_name
-        self._keeps_words: bool | None = None  # until the collection was looked at
-        self._mean_length: float | None = None
+        self._mean_length: float | None = None  # of words; None until the collection was looked at
         self._has_warned = False
         # Prefetches may hold texts, which the client's own search embeds.
-        self._reads_bytes = prefers_grpc(client) and prefetch is None
+        by_grpc = prefers_grpc(client) and prefetch is None
+        self._send = send_by_grpc if by_grpc else send
         self._requests = RequestMaker(
             vector_name=vector_name,
             search_params=search_params if is_local(client) else rescored(search_params),
@@ -133,11 +134,7 @@ class QdrantSource(LexicalFetching):
         )
 
     def fetch_batch(
-        self,
-        queries: Sequence[Query],
-        n_candidates: int,
-        *,
-        filter: models.Filter | None = None,
+        self, queries: Sequence[Query], n_candidates: int, *, filter: models.Filter | None = None
     ) -> list[CandidatePool]:
         """Return the collection's nearest documents of each query, in one trip.
 
@@ -156,47 +153,10 @@ class QdrantSource(LexicalFetching):
             InvalidInputError: If an argument cannot be used, a query is another embedder's,
                 or the collection is empty.
         """
-        requests = self._requests.make(
-            queries, n_candidates, filter, embedder_name=self.embedder_name
-        )
-        if not requests:
-            return []
-        return self._ask(
-            queries[0],
-            requests,
-            # Read where it arrived: handing it to another core first costs a fifth of the time.
-            lambda found: self._pools(queries, found, filter is not None),
-        )
-
-    def _ask(
-        self,
-        query: Query,
-        requests: list[models.QueryRequest],
-        read: Callable[[list[Any]], list[CandidatePool]],
-    ) -> list[CandidatePool]:
-        """Return what `read` makes of the points that each request finds, all in one trip."""
-        client = self._blocking_client()
-        deadline = Deadline(timeout_s(client))
-        try:
-            return within(
-                deadline.left_s,
-                lambda: read(self._found(self._send(client, requests), len(requests))),
-            )
-        except SiftError:
-            raise
-        except STORE_ERRORS as error:
-            found = None
-            if failure(error, client).is_refusal:
-                with suppress(*STORE_ERRORS):  # the first error says more than one about the advice
-                    found = within(deadline.left_s, lambda: client.get_collection(self._collection))
-            raise self._refusal(error, query, found) from error
+        return run(self._blocking().client, self._fetched(queries, n_candidates, filter))
 
     async def afetch_batch(
-        self,
-        queries: Sequence[Query],
-        n_candidates: int,
-        *,
-        filter: models.Filter | None = None,
+        self, queries: Sequence[Query], n_candidates: int, *, filter: models.Filter | None = None
     ) -> list[CandidatePool]:
         """Return what `fetch_batch` returns: natively with an `AsyncQdrantClient`.
 
@@ -205,30 +165,50 @@ class QdrantSource(LexicalFetching):
         client = self._client
         if not isinstance(client, AsyncQdrantClient):
             return await super().afetch_batch(queries, n_candidates, filter=filter)
+        return await arun(client, self._fetched(queries, n_candidates, filter))
+
+    def _fetched(
+        self, queries: Sequence[Query], n_candidates: int, condition: models.Filter | None
+    ) -> Steps[list[CandidatePool]]:
         requests = self._requests.make(
-            queries, n_candidates, filter, embedder_name=self.embedder_name
+            queries, n_candidates, condition, embedder_name=self.embedder_name
         )
         if not requests:
             return []
-        points = await self._aask(client, queries[0], requests)
-        return self._pools(queries, points, filter is not None)
+        found = yield from self._searched(queries[0], requests)
+        return self._pools(queries, found, condition is not None)
 
-    async def _aask(
-        self, client: AsyncQdrantClient, query: Query, requests: list[models.QueryRequest]
-    ) -> list[Any]:
+    def _searched(
+        self, query: Query, requests: list[models.QueryRequest]
+    ) -> Steps[list[Sequence[Any]]]:
         """Return the points that each request finds, all in one trip."""
-        deadline = Deadline(timeout_s(client))
-        async with paced(sum(one.limit or 0 for one in requests), len(query.vector)):
-            try:
-                answer = await awithin(deadline.left_s, self._send(client, requests))
-                return self._found(answer, len(requests))
-            except STORE_ERRORS as error:
-                found = None
-                if failure(error, client).is_refusal:
-                    with suppress(*STORE_ERRORS):
-                        asked = client.get_collection(self._collection)
-                        found = await awithin(deadline.left_s, asked)
-                raise self._refusal(error, query, found) from error
+
+        def ask(client: Any) -> list[Sequence[Any]]:
+            return points_of(self._send(client, self._collection, requests))
+
+        async def aask(client: Any) -> list[Sequence[Any]]:
+            async with paced(sum(one.limit or 0 for one in requests), len(query.vector)):
+                return points_of(await self._send(client, self._collection, requests))
+
+        call = aask if isinstance(self._client, AsyncQdrantClient) else ask
+        found: list[Sequence[Any]] = yield from self._answer(query, call)
+        return found
+
+    def _answer(self, query: Query, call: Callable[[Any], Any]) -> Steps[Any]:
+        """Return what one call of the client returns; of a refusal, say what the collection has."""
+        try:
+            return (yield call)
+        except STORE_ERRORS as error:
+            failed, advice = failure(error, self._client), None
+            if failed.is_refusal:
+                with suppress(*STORE_ERRORS):  # the first error says more than one about the advice
+                    found = yield methodcaller("get_collection", self._collection)
+                    advice = vector_advice(found)
+            place = (
+                f"{place_of(self._client, self._collection)} with a vector of {len(query.vector)} "
+                f"numbers (vector name {self._reader.vector_name!r})"
+            )
+            raise failed.as_error("search", place, advice) from error
 
     @property
     def has_words(self) -> bool:
@@ -242,9 +222,9 @@ class QdrantSource(LexicalFetching):
         """
         if self._requests.prefetch is not None:  # which may look for words in its own way
             return False
-        if self._keeps_words is None and isinstance(self._client, QdrantClient):
-            self._note_words(self._blocking().mean_length())
-        return self._keeps_words is not False
+        if self._mean_length is None and isinstance(self._client, QdrantClient):
+            self._mean_length = mean_length(self._blocking().information())
+        return self._mean_length != 0
 
     def look_up(
         self, query: Query, lookups: Sequence[Lookup], *, filter: models.Filter | None = None
@@ -264,19 +244,7 @@ class QdrantSource(LexicalFetching):
             CandidateSourceError: As `fetch_batch`.
             InvalidInputError: As `fetch_batch`.
         """
-        check_lookups(query, lookups, dimension=None, embedder_name=self.embedder_name)
-        asks_words = any(one.words is not None for one in lookups)
-        if asks_words and not self.has_words:
-            self._warn_of_missing_words(stacklevel=2)
-        requests = self._lookup_requests(query, lookups, filter)
-        if not requests:
-            return self._looked_up(query, lookups, {}, filter)
-        read = partial(self._looked_up, query, lookups, filter=filter)
-        return self._ask(
-            query,
-            list(requests.values()),
-            lambda found: read(dict(zip(requests, found, strict=True))),
-        )
+        return run(self._blocking().client, self._looked_up(query, lookups, filter))
 
     async def alook_up(
         self, query: Query, lookups: Sequence[Lookup], *, filter: models.Filter | None = None
@@ -285,41 +253,26 @@ class QdrantSource(LexicalFetching):
         client = self._client
         if not isinstance(client, AsyncQdrantClient):
             return await super().alook_up(query, lookups, filter=filter)
-        check_lookups(query, lookups, dimension=None, embedder_name=self.embedder_name)
-        if any(one.words is not None for one in lookups):
-            if self._keeps_words is None and self.has_words:
-                try:
-                    asked = client.get_collection(self._collection)
-                    self._note_words(mean_length(await awithin(timeout_s(client), asked)))
-                except STORE_ERRORS as error:
-                    raise self._refusal(error, query, None) from error
-            if not self.has_words:
-                self._warn_of_missing_words(stacklevel=2)
-        requests = self._lookup_requests(query, lookups, filter)
-        found = await self._aask(client, query, list(requests.values())) if requests else []
-        return self._looked_up(query, lookups, dict(zip(requests, found, strict=True)), filter)
+        return await arun(client, self._looked_up(query, lookups, filter))
 
-    def _note_words(self, mean: float | None) -> None:
-        self._keeps_words, self._mean_length = mean is not None, mean
-
-    def _warn_of_missing_words(self, stacklevel: int) -> None:
-        """Say once that a collection keeps no words; with `prefetch` that is no matter."""
-        if self._has_warned or self._requests.prefetch is not None:
-            return
-        self._has_warned = True
-        warnings.warn(
-            f"{place_of(self._client, self._collection)} keeps no words, so documents are found by "
-            f"vectors alone; index the documents into a new collection (`sift index` with another "
-            f"name, or `index_documents`) to add them",
-            MissingWordsWarning,
-            stacklevel=stacklevel + 1,
-        )
-
-    def _lookup_requests(
+    def _looked_up(
         self, query: Query, lookups: Sequence[Lookup], condition: models.Filter | None
-    ) -> dict[int, models.QueryRequest]:
-        """Return what to ask, by the lookups' positions; nothing for words that find nothing."""
-        requests = {}
+    ) -> Steps[list[CandidatePool]]:
+        check_lookups(query, lookups, dimension=None, embedder_name=self.embedder_name)
+        if any(one.words is not None for one in lookups) and self._requests.prefetch is None:
+            if self._mean_length is None:
+                call = methodcaller("get_collection", self._collection)
+                self._mean_length = mean_length((yield from self._answer(query, call)))
+            if not self._mean_length and not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    f"{place_of(self._client, self._collection)} keeps no words, so documents are "
+                    f"found by vectors alone; index the documents into a new collection (`sift "
+                    f"index` with another name, or `index_documents`) to add them",
+                    MissingWordsWarning,
+                    stacklevel=4,  # at the line that calls `look_up`, through `run`
+                )
+        requests = {}  # by the lookups' positions; none for words that find nothing
         for i, one in enumerate(lookups):
             if one.words is None:
                 (requests[i],) = self._requests.make(
@@ -330,21 +283,14 @@ class QdrantSource(LexicalFetching):
                 )
             elif self.has_words and (words := words_of_query(one.words)) is not None:
                 requests[i] = self._requests.make_for_words(words, one.n_candidates, condition)
-        return requests
-
-    def _looked_up(
-        self,
-        query: Query,
-        lookups: Sequence[Lookup],
-        found: dict[int, Any],
-        filter: models.Filter | None,
-    ) -> list[CandidatePool]:
-        """Return one pool for each lookup of the points that were found, by positions."""
         pools = [CandidatePool.empty(dimension=len(query.vector))] * len(lookups)
-        for i, points in found.items():
+        if not requests:
+            return pools
+        found = yield from self._searched(query, list(requests.values()))
+        for i, points in zip(requests, found, strict=True):
             if lookups[i].words is None:
                 near = query_of(query, lookups[i])
-                (pool,) = self._pools([near], [points], filter is not None)
+                (pool,) = self._pools([near], [points], condition is not None)
                 pools[i] = pool if near is query else with_cosines(query, pool)
             else:
                 pool = self._reader.pool(query, points)
@@ -377,9 +323,9 @@ class QdrantSource(LexicalFetching):
             InvalidInputError: If the collection has no such dense vector, or holds vectors
                 of another dimension or embedder.
         """
-        collection = self._blocking()
-        collection.prepare(embedder_name=embedder_name, dimension=dimension)
-        self._note_words(collection.mean_length())
+        self._mean_length = self._blocking().prepare(
+            embedder_name=embedder_name, dimension=dimension
+        )
         self._adopt(embedder_name)
 
     def content_ids(self) -> set[str]:
@@ -400,8 +346,8 @@ class QdrantSource(LexicalFetching):
     ) -> None:
         """Store documents with embeddings (n, d); returns when Qdrant has applied it all."""
         collection = self._blocking()
-        if self._keeps_words is None:
-            self._note_words(collection.mean_length())
+        if self._mean_length is None:
+            self._mean_length = mean_length(collection.information())
         collection.add(content_ids, documents, embeddings, mean_length=self._mean_length)
 
     def remove(self, content_ids: Sequence[str]) -> None:
@@ -425,43 +371,12 @@ class QdrantSource(LexicalFetching):
         self.embedder_name = recorded
 
     def _blocking(self) -> Collection:
-        client = self._blocking_client()
-        return Collection(client=client, name=self._collection, reader=self._reader)
-
-    def _blocking_client(self) -> QdrantClient:
         if isinstance(self._client, AsyncQdrantClient):
             raise InvalidInputError(
                 "an AsyncQdrantClient serves `afetch` and `afetch_batch` only; await these, or "
                 "pass a QdrantClient"
             )
-        return self._client
-
-    def _send(self, client: Any, requests: list[models.QueryRequest]) -> Any:
-        """Return the client's answer, or what to await for it: both have the same methods."""
-        if self._reads_bytes:
-            return send(client, self._collection, requests)
-        if len(requests) > 1:
-            return client.query_batch_points(self._collection, requests=requests)
-        (request,) = requests
-        return client.query_points(
-            self._collection,
-            query=request.query,
-            prefetch=request.prefetch,
-            using=request.using,
-            query_filter=request.filter,
-            search_params=request.params,
-            score_threshold=request.score_threshold,
-            limit=request.limit,
-            with_payload=request.with_payload,
-            with_vectors=request.with_vector,
-        )
-
-    def _found(self, answer: Any, n_requests: int) -> list[Any]:
-        """Return the points that an answer of the client has for each request."""
-        if self._reads_bytes:
-            return hits_of(answer)
-        answers = [answer] if n_requests == 1 else answer or []
-        return [each.points for each in answers if each is not None]
+        return Collection(client=self._client, name=self._collection, reader=self._reader)
 
     def _pools(
         self, queries: Sequence[Query], found: Sequence[Any], is_filtered: bool
@@ -475,20 +390,9 @@ class QdrantSource(LexicalFetching):
         if not may_be_empty and not all(found):
             raise InvalidInputError(
                 f"there are no documents to fetch from in {self._collection!r} (vector name "
-                f"{self._vector_name!r}); add some first"
+                f"{self._reader.vector_name!r}); add some first"
             )
         return [
             self._reader.pool(query, points, scores_are_relevance=self._requests.fusion is not None)
             for query, points in zip(queries, found, strict=True)
         ]
-
-    def _refusal(
-        self, error: Exception, query: Query, found: models.CollectionInfo | None
-    ) -> CandidateSourceError:
-        """Return what to raise; with what the collection has, where that could be asked for."""
-        place = (
-            f"{place_of(self._client, self._collection)} with a vector of {len(query.vector)} "
-            f"numbers (vector name {self._vector_name!r})"
-        )
-        advice = None if found is None else vector_advice(found)
-        return failure(error, self._client).as_error("search", place, advice)

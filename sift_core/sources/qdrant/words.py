@@ -33,16 +33,16 @@ def metadata() -> dict[str, Any]:
     return {WORDS: {"format": FORMAT, "mean_length": MEAN_LENGTH}}
 
 
-def mean_length(information: models.CollectionInfo) -> float | None:
-    """Return the mean length that a collection's points are written with; None without words."""
+def mean_length(information: models.CollectionInfo) -> float:
+    """Return the mean length that a collection's points are written with; 0 without words."""
     noted = (information.config.metadata or {}).get(WORDS)
     params = (information.config.params.sparse_vectors or {}).get(WORDS)
     if not isinstance(noted, dict) or noted.get("format") != FORMAT:
-        return None
+        return 0.0
     if params is None or params.modifier != models.Modifier.IDF:
-        return None
+        return 0.0
     length = noted.get("mean_length")
-    return float(length) if isinstance(length, int | float) and length > 0 else None
+    return float(length) if isinstance(length, int | float) and length > 0 else 0.0
 
 
 def words_of_documents(

@@ -13,19 +13,25 @@ from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.protocols import CandidateSource
 from sift_core.selection.cosines import cosine_similarities
-from sift_core.sources.contract import LexicalFetching
-from sift_core.sources.wrapped import afetch_all, alook_up, fetch_all, has_words, look_up
+from sift_core.sources.contract import (
+    LexicalFetching,
+    afetch_all,
+    alook_up,
+    fetch_all,
+    has_words,
+    look_up,
+)
 from sift_core.types import CandidatePool, Lookup, Query
 
 
-class MergedSource(LexicalFetching):
+class CombinedSource(LexicalFetching):
     """The nearest documents of several sources, each asked for `n_candidates` at the same time.
 
     Each source must hold documents of its own: one that is in two of them comes twice. If one
     source fails, so does the fetch, also if it is empty: a list that lacks a part of the
     collection would pass for complete.
 
-    Documents are merged by cosine, so that slices of a collection give what the whole would give
+    Documents are combined by cosine, so that slices of a collection give what the whole would give
     if its metric is the cosine, or its vectors are of unit length. Sources whose scores are not
     cosines (`fusion`) are refused, as scores of two fusions cannot be compared.
 
@@ -99,7 +105,7 @@ class MergedSource(LexicalFetching):
     ) -> list[CandidatePool]:
         """Return one pool for each lookup, with one trip to each source, all at the same time.
 
-        Lists of vectors are merged by cosine. Lists of words are joined rank by rank, since BM25
+        Lists of vectors are combined by cosine. Lists of words are joined rank by rank, since BM25
         of different collections cannot be compared: the first document of each source in the order
         of the sources, then the second of each. A source without words adds none.
 
@@ -197,11 +203,11 @@ def _nearest(
     """
     if any(pool.relevance is not None for pool in pools):
         raise InvalidInputError(
-            "sources to be merged must rank by similarity, got one with fused scores "
+            "sources to be combined must rank by similarity, got one with fused scores "
             "(`relevance`), which cannot be compared with another's; leave `fusion` out"
         )
-    merged = CandidatePool.concatenate(pools)
-    cosines = merged.similarities
-    if lookup is not None and lookup.vector is not None and len(merged):
-        cosines = cosine_similarities(lookup.vector, merged.embeddings)
-    return merged.take(np.argsort(-cosines, kind="stable")[:n_candidates])
+    combined = CandidatePool.concatenate(pools)
+    cosines = combined.similarities
+    if lookup is not None and lookup.vector is not None and len(combined):
+        cosines = cosine_similarities(lookup.vector, combined.embeddings)
+    return combined.take(np.argsort(-cosines, kind="stable")[:n_candidates])

@@ -13,7 +13,7 @@ from sift_core.checks import check_queries
 from sift_core.protocols import CandidateSource, Embedder, LexicalSource
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.word_counts import words_of
-from sift_core.sources.wrapped import afetch_all, fetch_all
+from sift_core.sources.contract import afetch_all, fetch_all
 from sift_core.types import CandidatePool, Lookup, Query
 
 RANK_SHIFT = 60  # Cormack, Clarke and Buettcher (SIGIR 2009), measured there
@@ -62,9 +62,9 @@ def fetch_for_all(
         InvalidInputError: If a query and the source do not fit together.
     """
     queries = [query, *query.also]
-    if with_words and _looks_up(source) and (lookups := _Lookups(queries, n_candidates)).has_words:
-        fused = lookups.fused(source.look_up(query, lookups.all, filter=filter))
-        return fused[0] if len(queries) == 1 else _joined(query, fused)
+    if with_words and _looks_up(source) and (lookups := _lookups(queries, n_candidates)):
+        pools = source.look_up(query, lookups, filter=filter)
+        return _of_lookups(query, pools, n_candidates)
     if len(queries) == 1:
         return source.fetch(query, n_candidates, filter=filter)
     return _joined(query, fetch_all(source, queries, n_candidates, filter))
@@ -83,10 +83,9 @@ async def afetch_for_all(
     A source without batches is asked for all at once.
     """
     queries = [query, *query.also]
-    if with_words and _looks_up(source) and (lookups := _Lookups(queries, n_candidates)).has_words:
-        pools = await source.alook_up(query, lookups.all, filter=filter)
-        fused = await asyncio.to_thread(lookups.fused, pools)
-        return fused[0] if len(queries) == 1 else await asyncio.to_thread(_joined, query, fused)
+    if with_words and _looks_up(source) and (lookups := _lookups(queries, n_candidates)):
+        pools = await source.alook_up(query, lookups, filter=filter)
+        return await asyncio.to_thread(_of_lookups, query, pools, n_candidates)
     if len(queries) == 1:
         return await source.afetch(query, n_candidates, filter=filter)
     pools = await afetch_all(source, queries, n_candidates, filter)
@@ -101,34 +100,24 @@ def _looks_up(source: CandidateSource) -> TypeGuard[LexicalSource]:
     return hasattr(source, "look_up") and hasattr(source, "alook_up")
 
 
-class _Lookups:
-    """What to look for so as to find the vectors and the words of queries.
+def _lookups(queries: Sequence[Query], n_candidates: int) -> list[Lookup]:
+    """Return lookups of all vectors, then of the words of those that have any; none if none has."""
+    all_words = [words for one in queries if (words := words_of(one.text))]
+    if not all_words:
+        return []
+    vectors = [Lookup(n_candidates=n_candidates, vector=one.vector) for one in queries]
+    return vectors + [Lookup(n_candidates=n_candidates, words=words) for words in all_words]
 
-    Args:
-        queries: One or more.
-        n_candidates: How many at most for each list, >= 1.
-    """
 
-    def __init__(self, queries: Sequence[Query], n_candidates: int) -> None:
-        self._n_candidates = n_candidates
-        self._words = [words_of(one.text) for one in queries]
-        self.all = [Lookup(n_candidates=n_candidates, vector=one.vector) for one in queries]
-        self.all += [
-            Lookup(n_candidates=n_candidates, words=words) for words in self._words if words
-        ]
-
-    @property
-    def has_words(self) -> bool:
-        """Whether any query has words."""
-        return any(self._words)
-
-    def fused(self, pools: Sequence[CandidatePool]) -> list[CandidatePool]:
-        """Return one pool a query of what was found for `all`."""
-        by_words = iter(pools[len(self._words) :])
-        return [
-            _fused([near, next(by_words)], self._n_candidates) if words else near
-            for near, words in zip(pools, self._words, strict=False)
-        ]
+def _of_lookups(query: Query, pools: Sequence[CandidatePool], n_candidates: int) -> CandidatePool:
+    """Return one pool of what was found for the `_lookups` of a query and those in its `also`."""
+    queries = [query, *query.also]
+    by_words = iter(pools[len(queries) :])
+    fused = [
+        _fused([near, next(by_words)], n_candidates) if words_of(one.text) else near
+        for one, near in zip(queries, pools, strict=False)
+    ]
+    return fused[0] if len(fused) == 1 else _joined(query, fused)
 
 
 def _fused(pools: Sequence[CandidatePool], n_candidates: int) -> CandidatePool:

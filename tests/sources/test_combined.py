@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.sources import InMemorySource, MergedSource
+from sift_core.sources import CombinedSource, InMemorySource
+from tests.sources.stores import Fetching, slices
 
 
 class Dead:
@@ -18,22 +19,8 @@ class Dead:
         return self.fetch(query, n_candidates, filter=filter)
 
 
-def slices(corpus, n):
-    """Return the corpus in n sources, every n-th document in each."""
-    return {
-        f"machine {i}": InMemorySource(
-            corpus.embeddings[i::n],
-            corpus.texts[i::n],
-            document_ids=[str(name) for name in corpus.ids[i::n]],
-            metadata=corpus.metadata[i::n],
-            embedder_name="model-a",
-        )
-        for i in range(n)
-    }
-
-
 async def test_one_dead_source_is_named_and_the_others_are_not_passed_off_as_all(corpus):
-    source = MergedSource({**slices(corpus, 2), "machine 7": Dead()})
+    source = CombinedSource({**slices(corpus, 2), "machine 7": Dead()})
     with pytest.raises(CandidateSourceError, match="source 'machine 7': the disk is full") as info:
         source.fetch(corpus.query(), 3)
     assert info.value.retry_after_s == 3
@@ -41,24 +28,11 @@ async def test_one_dead_source_is_named_and_the_others_are_not_passed_off_as_all
         await source.afetch(corpus.query(), 3)
 
 
-class Single:
-    """A source that takes one query at a time."""
-
-    def __init__(self, source):
-        self.source = source
-
-    def fetch(self, query, n_candidates, *, filter=None):
-        return self.source.fetch(query, n_candidates, filter=filter)
-
-    async def afetch(self, query, n_candidates, *, filter=None):
-        return await self.source.afetch(query, n_candidates, filter=filter)
-
-
 async def test_a_batch_also_of_sources_that_take_one_query_at_a_time(corpus, reference):
     parts = slices(corpus, 2)
-    parts["machine 1"] = Single(parts["machine 1"])
+    parts["machine 1"] = Fetching(parts["machine 1"])
     queries = [corpus.query(seed) for seed in range(3)]
-    source = MergedSource(parts)
+    source = CombinedSource(parts)
     expected = [reference.fetch(query, 9).document_ids for query in queries]
     assert [pool.document_ids for pool in source.fetch_batch(queries, 9)] == expected
     assert [pool.document_ids for pool in await source.afetch_batch(queries, 9)] == expected
@@ -82,14 +56,14 @@ class Slow(Dead):
 async def test_the_others_are_given_up_when_one_has_failed(corpus):
     slow = Slow()
     with pytest.raises(CandidateSourceError, match="source 'dead'"):
-        await MergedSource({"slow": slow, "dead": Dead()}).afetch(corpus.query(), 3)
+        await CombinedSource({"slow": slow, "dead": Dead()}).afetch(corpus.query(), 3)
     assert slow.cancelled
 
 
 def test_an_empty_source_is_named(corpus):
     empty = InMemorySource(np.empty((0, 16)), [])
     with pytest.raises(InvalidInputError, match="source 'empty': there are no documents"):
-        MergedSource({**slices(corpus, 2), "empty": empty}).fetch(corpus.query(), 3)
+        CombinedSource({**slices(corpus, 2), "empty": empty}).fetch(corpus.query(), 3)
 
 
 class Fused:
@@ -105,16 +79,16 @@ class Fused:
 
 def test_fused_scores_are_refused(corpus):
     with pytest.raises(InvalidInputError, match="got one with fused scores"):
-        MergedSource({**slices(corpus, 1), "fused": Fused()}).fetch(corpus.query(), 3)
+        CombinedSource({**slices(corpus, 1), "fused": Fused()}).fetch(corpus.query(), 3)
 
 
 def test_sources_of_different_embedders_are_refused(corpus):
     other = InMemorySource(np.eye(2), ["a", "b"], embedder_name="model-b")
     with pytest.raises(InvalidInputError, match=r"'model-a'.*'model-b'"):
-        MergedSource({**slices(corpus, 1), "other": other})
-    assert MergedSource(slices(corpus, 2)).embedder_name == "model-a"
+        CombinedSource({**slices(corpus, 1), "other": other})
+    assert CombinedSource(slices(corpus, 2)).embedder_name == "model-a"
 
 
 def test_no_sources():
     with pytest.raises(InvalidInputError, match="at least 1 source"):
-        MergedSource({})
+        CombinedSource({})

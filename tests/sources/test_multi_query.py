@@ -9,7 +9,7 @@ import pytest
 from sift_core import ChoiceOptions, ContextSelector, asearch, cosine_similarities, search
 from sift_core.errors import InvalidInputError
 from sift_core.sources import InMemorySource
-from sift_core.sources.several_queries import afetch_for_all, fetch_for_all, queries_of
+from sift_core.sources.multi_query import afetch_for_all, fetch_for_all, queries_of
 from sift_core.testing import HashingEmbedder
 from sift_core.types import CandidatePool, Query
 
