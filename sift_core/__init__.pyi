@@ -43,10 +43,11 @@ from sift_core.selection.kernels import Kernel as Kernel
 from sift_core.selection.kernels import LinearKernel as LinearKernel
 from sift_core.selection.kernels import RBFKernel as RBFKernel
 from sift_core.selection.lazy import LazySIFTSelector as LazySIFTSelector
+from sift_core.selection.limits import Limits as Limits
 from sift_core.selection.posterior import posterior_variances as posterior_variances
+from sift_core.selection.preferences import Preferences as Preferences
 from sift_core.selection.scores import relevance_of_scores as relevance_of_scores
 from sift_core.selection.select import select as select
-from sift_core.selection.select import selector_from_settings as selector_from_settings
 from sift_core.selection.sift import SIFTSelector as SIFTSelector
 from sift_core.sources.in_memory import InMemorySource as InMemorySource
 from sift_core.sources.oversampling import OversamplingSource as OversamplingSource

@@ -323,16 +323,29 @@ def checked_positions(positions: object, n: int) -> np.ndarray[tuple[Any, ...], 
     return rows.astype(np.intp)
 
 
-def checked_relevance(relevance: FloatArray, n: int) -> FloatArray:
-    """Return what another ranker thinks of n candidates, shape (n,), finite.
+def one_each(
+    name: str, values: FloatArray, n: int, *, above: float = -math.inf, advice: str = ""
+) -> FloatArray:
+    """Return one finite number a candidate, shape (n,), as a new float64 array.
+
+    Args:
+        name: How the message should call it.
+        values: The numbers.
+        n: How many candidates there are.
+        above: What each must exceed. Default: any number.
+        advice: The end of the message about a number that does not.
 
     Raises:
-        InvalidInputError: If there are not n numbers, or one is not finite.
+        InvalidInputError: If there are not n numbers, or one is not finite or not `above`.
     """
-    relevance = as_finite_array("relevance", relevance, n_dimensions=1)
-    if len(relevance) != n:
+    values = as_finite_array(name, values, n_dimensions=1).astype(np.float64)
+    if len(values) != n:
         raise InvalidInputError(
-            f"`relevance` must have one number a candidate: {n} candidate(s), "
-            f"{len(relevance)} number(s)"
+            f"`{name}` must have one number a candidate: {n} candidate(s), {len(values)} number(s)"
         )
-    return relevance
+    if not (values > above).all():
+        first = int(np.argmin(values > above))
+        raise InvalidInputError(
+            f"`{name}` must be > {above:g}, got {values[first]:g} at {first}{advice}"
+        )
+    return values

@@ -15,7 +15,6 @@ from sift_core import (
     InMemorySource,
     InvalidInputError,
     MMRSelector,
-    Place,
     Query,
     StopReason,
     UndatedWarning,
@@ -24,6 +23,7 @@ from sift_core import (
     choose,
     search,
 )
+from sift_core.places import Place
 from sift_core.sources.several_queries import fetch_for_all
 from sift_core.testing import HashingEmbedder
 
@@ -54,7 +54,9 @@ class Recording(ContextSelector):
 def arguments(pool, **options):
     Recording.seen.clear()
     choose(pool, QUERY, ChoiceOptions(selector=Recording(), **options))
-    return {name: value for name, value in Recording.seen.items() if value is not None}
+    rules = [Recording.seen.get(name) for name in ("limits", "preferences")]
+    found = {name: value for one in rules if one for name, value in vars(one).items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def test_without_rules_the_selector_chooses():
@@ -106,7 +108,7 @@ def test_dates_by_hand():
     days = [{"on": f"2024-01-{1 + row:02}"} for row in range(N)]
     pool = make_pool(metadata=days)
     found = arguments(pool, newest="on", half_life_days=11)
-    assert found["weight"][[0, -1]].tolist() == [0.5, 1.0]
+    assert found["prior"][[0, -1]].tolist() == [0.5, 1.0]
     options = ChoiceOptions(newest="on")
     assert np.array_equal(options.newness(pool), found["prefer"])
     assert ChoiceOptions().newness(pool) is None

@@ -29,7 +29,7 @@ from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen, explained, repeats_of
 from sift_core.options import ChoiceOptions, token_counter
 from sift_core.protocols import CandidateSource
-from sift_core.selection.select import KernelName, selector_from_settings
+from sift_core.selection.select import KernelName, selector_of
 from sift_core.sources.oversampling import OversamplingSource
 from sift_core.sources.several_queries import queries_of
 
@@ -92,7 +92,7 @@ def search(
             f"--compare sets SIFT beside methods that keep no rules; leave out {rules}, or "
             f"--compare"
         )
-    selector = selector_from_settings(kernel=kernel, noise_variance=noise_variance)
+    selector = selector_of(kernel, noise_variance)
     options = replace(options, selector=selector)
     with open_with_embedder(store, embedder) as (address, source, model):
         query = queries_of(queries or [question], model)

@@ -16,7 +16,7 @@ from sift_core.option_fields import LIVE, with_option_fields
 from sift_core.options import token_counter
 from sift_core.protocols import Selector
 from sift_core.selection.explain import explain
-from sift_core.selection.select import selector_from_settings
+from sift_core.selection.select import selector_of
 from sift_core.service.errors import RefusedError
 from sift_core.service.http import MAX_QUERIES, ChoiceBody, JsonAnswer, JsonRoute, Many
 from sift_core.service.metadata import Filter, filter_for, title_and_url
@@ -113,7 +113,7 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
 def _selector(service: Service, request: SearchRequest) -> Selector | None:
     if request.kernel == "auto" and request.noise_variance is None:
         return service.selector
-    return selector_from_settings(kernel=request.kernel, noise_variance=request.noise_variance)
+    return selector_of(request.kernel, request.noise_variance)
 
 
 def _columns(chosen: Chosen, n_select: int, *, compare: bool) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class OversamplingSource(LexicalFetching):
         n_select: How many are to be chosen from a pool, >= 1.
         max_candidates: What no fetch asks for more than, >= 1. If None 2,000, or the
             caller's `n_candidates` where that is more.
-        prefer: What `ContextSelector.select` is to take as `prefer` for a pool, shape (n,), for
+        prefer: What `Preferences` has as `prefer` for a pool, shape (n,), for
             instance its dates; None for the most relevant.
 
     Raises:

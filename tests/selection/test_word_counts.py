@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sift_core import InvalidInputError
-from sift_core.selection import word_counts
+from sift_core.selection import word_counts, word_splitting
 from sift_core.selection.word_counts import (
     BLOCK_LENGTH,
     HEADING,
@@ -128,7 +128,7 @@ def test_equivalent_texts_have_the_same_words(text):
 
 
 def test_every_character_is_looked_up_without_an_error():
-    kinds = word_counts._kinds_of(np.arange(0, sys.maxunicode + 1, 7, dtype=np.uint32))
+    kinds = word_splitting._kinds_of(np.arange(0, sys.maxunicode + 1, 7, dtype=np.uint32))
     assert kinds.all()
 
 
