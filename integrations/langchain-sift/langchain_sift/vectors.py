@@ -12,7 +12,8 @@ from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
 from langchain_sift.embedder import FloatArray, LangChainEmbedder
-from sift_core import Embedder, KeptVectors, vectors_by_id
+from sift_core import Embedder, vectors_by_id
+from sift_core.vector_cache import KeptVectors
 
 VectorsById: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
 """From a list of document ids to the vectors of those that have one, by id."""

@@ -79,7 +79,7 @@ async def astored_vectors(
 ) -> list[FloatArray | None]:
     """Return what `stored_vectors` returns: natively with an `AsyncQdrantClient`, else in a thread.
 
-    At a pace (`sift_core.paced`), so that many answers do not block the event loop. `dimension`
+    At a pace (`sift_core.pacing`), so that many answers do not block the event loop. `dimension`
     is d where it is known, for that pace.
     """
     async with paced(len(point_ids), dimension or _USUAL_DIMENSION):

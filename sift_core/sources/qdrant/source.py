@@ -200,7 +200,7 @@ class QdrantSource(LexicalFetching):
     ) -> list[CandidatePool]:
         """Return what `fetch_batch` returns: natively with an `AsyncQdrantClient`.
 
-        At a pace (`sift_core.paced`), so that many answers do not block the event loop.
+        At a pace (`sift_core.pacing`), so that many answers do not block the event loop.
         """
         client = self._client
         if not isinstance(client, AsyncQdrantClient):

@@ -15,12 +15,12 @@ from sift_core import (
     Chosen,
     ContextSelector,
     InvalidInputError,
-    Place,
     Query,
     Selector,
     cosine_similarities,
-    relevance_of_scores,
 )
+from sift_core.places import Place
+from sift_core.selection.scores import relevance_of_scores
 
 METADATA_KEY = "sift"
 
@@ -114,7 +114,7 @@ def node_pool(
         nodes: n nodes in order of arrival.
         embeddings: Shape (n, d), row i the vector of node i.
         use_scores: Whether the nodes' scores become the pool's `relevance`. Default: if they
-            say more than the cosines do, see `sift_core.relevance_of_scores`.
+            say more than the cosines do, see `sift_core.selection.scores.relevance_of_scores`.
         for_llm: Whether texts are what LlamaIndex's own synthesizers give to an LLM: the
             content with the metadata that is not hidden from it. Default: the content, in a
             `NodePool`, which adds the metadata where tokens are counted.

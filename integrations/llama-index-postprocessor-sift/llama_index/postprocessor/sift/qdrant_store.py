@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sift_core import turn_of_ones_own
+from sift_core.pacing import turn_of_ones_own
 from sift_core.sources.qdrant import dense_vector, point_id, vectors_wanted
 
 

@@ -27,7 +27,8 @@ from llama_index.postprocessor.sift.tracking import (
     is_same_model,
     sources_of,
 )
-from sift_core import CandidatePool, InvalidInputError, KeptVectors, Query, vectors_by_id
+from sift_core import CandidatePool, InvalidInputError, Query, vectors_by_id
+from sift_core.vector_cache import KeptVectors
 
 Model: TypeAlias = Callable[[], BaseEmbedding]  # asked only where something must be embedded
 
@@ -165,7 +166,7 @@ class NodeVectors:
     def embedded(self, model: Model, store: str) -> Matrix:
         """Return the vectors, shape (n, d), after looking up and embedding those that are missing.
 
-        A text is embedded once, as long as its vector is kept (`sift_core.KeptVectors`).
+        A text is embedded once, as long as its vector is kept (`sift_core.vector_cache`).
 
         Args:
             model: Called if there is something to embed.

@@ -9,15 +9,9 @@ from dataclasses import replace
 import numpy as np
 from haystack import Document
 
-from sift_core import (
-    CandidatePool,
-    Chosen,
-    InvalidInputError,
-    Place,
-    Query,
-    cosine_similarities,
-    relevance_of_scores,
-)
+from sift_core import CandidatePool, Chosen, InvalidInputError, Query, cosine_similarities
+from sift_core.places import Place
+from sift_core.selection.scores import relevance_of_scores
 
 FILE_KEY = "file_path"  # where `meta` names a chunk's file, unless `document_key` is given
 SPLIT_KEY = "source_id"  # where Haystack's splitters name the document that they split
@@ -64,7 +58,7 @@ def document_pool(
         query: The question with its embedding, shape (d,), and perhaps others in `also`.
         documents: n >= 1 documents in order of arrival.
         vectors: n vectors, of d numbers each.
-        use_scores: As in `sift_core.relevance_of_scores`.
+        use_scores: As in `sift_core.selection.scores.relevance_of_scores`.
 
     Raises:
         InvalidInputError: If a vector is not finite, or has another dimension than the query's.
