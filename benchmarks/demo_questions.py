@@ -32,8 +32,8 @@ from sift_core import (
     posterior_variances,
 )
 from sift_core.answering.policy import TOPIC_STEPS
+from sift_core.choice import compare_methods
 from sift_core.cli.index import chunker_for
-from sift_core.comparison import compare_methods
 from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder
 from sift_core.evaluation.data import read_json_lines
 from sift_core.evaluation.statistics import mean

@@ -49,10 +49,10 @@ from sift_core import (
     select,
 )
 from sift_core.answering.model.bundled import SMOLLM2
+from sift_core.choice import MMR_WEIGHT
 from sift_core.cli import run
 from sift_core.cli.index import chunker_for
 from sift_core.cli.models import model_place
-from sift_core.comparison import MMR_WEIGHT
 from sift_core.documents import find_files, index_documents, read_files
 from sift_core.sources import QdrantSource
 from sift_core.sources.content_ids import content_id

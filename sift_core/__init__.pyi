@@ -16,6 +16,7 @@ from sift_core.explanation import Pick as Pick
 from sift_core.options import ChoiceOptions as ChoiceOptions
 from sift_core.protocols import CandidateSource as CandidateSource
 from sift_core.protocols import Embedder as Embedder
+from sift_core.protocols import Lookup as Lookup
 from sift_core.protocols import Selector as Selector
 from sift_core.selection.backend import load_compiled as load_compiled
 from sift_core.selection.baselines import MMRSelector as MMRSelector
@@ -38,7 +39,6 @@ from sift_core.sources.oversampling import OversamplingSource as OversamplingSou
 from sift_core.types import AnswerMode as AnswerMode
 from sift_core.types import CandidatePool as CandidatePool
 from sift_core.types import Document as Document
-from sift_core.types import Lookup as Lookup
 from sift_core.types import Query as Query
 from sift_core.types import Selection as Selection
 from sift_core.types import StopReason as StopReason

@@ -79,6 +79,18 @@ def as_finite_array(name: str, values: object, *, n_dimensions: int) -> FloatArr
     return array
 
 
+def as_vector(name: str, values: object) -> FloatArray:
+    """Return `values` as a finite array of shape (d,), d >= 1.
+
+    Raises:
+        InvalidInputError: As `as_finite_array`, or if it is empty.
+    """
+    vector = as_finite_array(name, values, n_dimensions=1)
+    if vector.size == 0:
+        raise InvalidInputError(f"`{name}` must have at least 1 number, got an empty vector")
+    return vector
+
+
 def as_count(name: str, value: object, *, minimum: int, maximum: float = math.inf) -> int:
     """Return `value`, an integer of any kind, as an int.
 

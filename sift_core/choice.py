@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,8 +20,9 @@ from sift_core.passages import Passage, join_neighbors, single_passages
 from sift_core.places import Place
 from sift_core.pool_reading import PoolReading, read_pool
 from sift_core.progress import timed
-from sift_core.protocols import CandidateSource
+from sift_core.protocols import CandidateSource, Selector
 from sift_core.second_hop import SecondHop, second_hop
+from sift_core.selection.baselines import MMRSelector, NearestNeighborSelector
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.limits import LARGEST_BUDGET, Limits, takes
 from sift_core.selection.preferences import Preferences
@@ -31,6 +32,9 @@ from sift_core.types import CandidatePool, FloatArray, Query, Selection
 
 DEFAULTS = ChoiceOptions()
 _SELECTOR = ContextSelector()
+
+MMR_WEIGHT = 0.7  # of relevance: the middle one of those that `sift eval retrieval` measures
+TITLES = {"nearest": "nearest neighbours", "mmr": f"MMR, weight {MMR_WEIGHT}", "sift": "SIFT"}
 
 
 def choose(
@@ -182,6 +186,27 @@ async def asearch(
                 chosen = await in_thread(partial(choose, pool, query, options, room=room))
         chosen = replace(chosen, hop=record)
     return replace(chosen, timings=timings)
+
+
+def compare_methods(chosen: Chosen, n_select: int) -> Mapping[str, Chosen]:
+    """Return what each method of `TITLES` chooses from the candidates of a choice, it the last.
+
+    MMR is the one that `sift eval retrieval` measures, so that a user who goes on to measure
+    meets the same method. Both go by embeddings alone, whatever the choice went by.
+
+    Args:
+        chosen: The choice.
+        n_select: How many chunks the others choose, >= 1.
+    """
+    selectors: dict[str, Selector] = {
+        "nearest": NearestNeighborSelector(),
+        "mmr": MMRSelector(relevance_weight=MMR_WEIGHT),
+    }
+    others = {}
+    for name, one in selectors.items():
+        options = ChoiceOptions(n_select=n_select, words=0, selector=one)
+        others[name] = choose(chosen.pool, chosen.query, options)
+    return {**others, "sift": chosen}
 
 
 def _first_choice(

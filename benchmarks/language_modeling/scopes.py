@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from sift_core.answering import FineTuningSettings, LanguageModel
 from sift_core.answering.learning.fine_tuning import fine_tuned
+from sift_core.answering.learning.report import FineTuningReport
 from sift_core.errors import InvalidInputError
-from sift_core.types import FineTuningReport
 
 SCOPES = ("all", "head", "full")
 OnState = Callable[[LanguageModel, int], object]

@@ -13,6 +13,7 @@ from sift_core.answering.choosing import Choice
 from sift_core.answering.in_context import InContextAnswerer, RefusalWriter
 from sift_core.answering.learning.adapter_cache import fine_tune_cached
 from sift_core.answering.learning.fine_tuning import FineTuned
+from sift_core.answering.learning.report import FineTuningReport
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.options import LearningOptions
 from sift_core.answering.policy import READING
@@ -28,7 +29,7 @@ from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Pick
 from sift_core.progress import timed
-from sift_core.types import AnswerMode, CandidatePool, FineTuningReport, Message, Query
+from sift_core.types import AnswerMode, CandidatePool, Message, Query
 
 # Whether something was read, and learned → the mode that an answer came to be in.
 _MODES = {

@@ -11,6 +11,7 @@ from rich.columns import Columns
 from rich.text import Text
 
 from sift_core.answering.policy import VariancePolicy
+from sift_core.choice import TITLES, compare_methods
 from sift_core.choice import search as search_source
 from sift_core.cli import options as flags
 from sift_core.cli.output import (
@@ -24,7 +25,6 @@ from sift_core.cli.output import (
 )
 from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line
-from sift_core.comparison import TITLES, compare_methods
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen, explained, repeats_of
 from sift_core.options import ChoiceOptions, token_counter

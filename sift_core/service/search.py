@@ -9,8 +9,7 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
-from sift_core.choice import asearch
-from sift_core.comparison import TITLES, compare_methods
+from sift_core.choice import TITLES, asearch, compare_methods
 from sift_core.explanation import Chosen
 from sift_core.option_fields import LIVE, with_option_fields
 from sift_core.options import token_counter

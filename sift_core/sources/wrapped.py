@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sift_core.protocols import BatchCandidateSource, CandidateSource
+from sift_core.protocols import BatchCandidateSource, CandidateSource, Lookup
 from sift_core.sources.contract import query_of, with_cosines
-from sift_core.types import CandidatePool, Lookup, Query
+from sift_core.types import CandidatePool, Query
 
 
 def has_words(source: CandidateSource) -> bool:

@@ -16,13 +16,13 @@ from sift_core.answering import FineTuningSettings
 from sift_core.answering.learning import adapter_cache
 from sift_core.answering.learning.adapter_cache import ABANDONED_S, AdapterCache, adapter_key
 from sift_core.answering.learning.fine_tuning import fine_tune
+from sift_core.answering.learning.report import FineTuningReport
 from sift_core.answering.model.adapters import (
     AdaptedLayer,
     Adapter,
     AdapterLayout,
 )
 from sift_core.errors import AdapterCacheWarning
-from sift_core.types import FineTuningReport
 from tests.answering.plain_peft import lora
 
 SETTINGS = FineTuningSettings(lora=lora(4), learning_rate=1e-2)

@@ -14,10 +14,11 @@ from sift_core.cli.index import CHARACTERS_A_TOKEN, MAX_TOKENS, MEMORY_NAME, chu
 from sift_core.cli.stores import StoreAddress, open_store
 from sift_core.documents import budget
 from sift_core.files import json_checksum, seal
+from sift_core.protocols import Lookup
 from sift_core.sources import FaissSource
 from sift_core.sources.faiss import folder as faiss_folder
 from sift_core.testing import HashingEmbedder
-from sift_core.types import Lookup, Query
+from sift_core.types import Query
 
 
 class SmallEmbedder(HashingEmbedder):

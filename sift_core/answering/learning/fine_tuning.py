@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from sift_core.answering.learning.learner import LoraLearner
+from sift_core.answering.learning.report import FineTuningReport, FineTuningStop
 from sift_core.answering.learning.settings import FineTuningSettings
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.language_model import LanguageModel
@@ -21,7 +22,6 @@ from sift_core.answering.model.layers import MEMORY_ERRORS, is_out_of_memory
 from sift_core.answering.model.prompt_tokens import chat_chunk
 from sift_core.answering.model.training import TokenWindow
 from sift_core.errors import AnswerError, MissingDependencyError
-from sift_core.types import FineTuningReport, FineTuningStop
 
 try:
     import torch

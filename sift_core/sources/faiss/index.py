@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import InvalidInputError, LossyVectorsWarning
+from sift_core.protocols import Lookup
 from sift_core.sources.contract import (
     LexicalFetching,
     as_float32,
@@ -50,7 +51,6 @@ from sift_core.types import (
     DocumentSample,
     FloatArray,
     IntArray,
-    Lookup,
     Query,
 )
 

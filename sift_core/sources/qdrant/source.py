@@ -20,6 +20,7 @@ from sift_core.errors import (
     SiftError,
 )
 from sift_core.pacing import paced
+from sift_core.protocols import Lookup
 from sift_core.sources.contract import (
     LexicalFetching,
     check_lookups,
@@ -43,14 +44,7 @@ from sift_core.sources.qdrant.grpc_search import hits_of, prefers_grpc, send
 from sift_core.sources.qdrant.points import PointReader
 from sift_core.sources.qdrant.requests import Fusion, Prefetch, RequestMaker, rescored
 from sift_core.sources.qdrant.words import mean_length, words_of_query
-from sift_core.types import (
-    CandidatePool,
-    Document,
-    DocumentSample,
-    FloatArray,
-    Lookup,
-    Query,
-)
+from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
 
 
 class QdrantSource(LexicalFetching):
