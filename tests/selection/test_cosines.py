@@ -96,8 +96,3 @@ def test_numbers_that_are_not_finite_are_refused(wrong, memory):
         cosine_similarities(np.array([1, wrong, 1, 1]), np.ones((3, 4)))
     with pytest.raises(InvalidInputError, match="columns"):
         cosine_similarities(np.ones(5), np.ones((3, 4), dtype=np.float32, order=memory))
-
-
-def test_a_ragged_query_is_refused():
-    with pytest.raises(InvalidInputError, match="`query` must be an array of numbers"):
-        cosine_similarities([[1.0, 2.0], [3.0]], np.ones((1, 2)))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sift_core import InvalidInputError
-from sift_core.selection import word_counts, word_splitting
+from sift_core.selection import word_counts
 from sift_core.selection.word_counts import (
     BLOCK_LENGTH,
     HEADING,
@@ -125,11 +125,6 @@ def test_no_string_raises_and_counts_are_those_of_the_words(texts):
 def test_equivalent_texts_have_the_same_words(text):
     for form in ("NFC", "NFD"):
         assert words_of(unicodedata.normalize(form, text)) == words_of(text)
-
-
-def test_every_character_is_looked_up_without_an_error():
-    kinds = word_splitting._kinds_of(np.arange(0, sys.maxunicode + 1, 7, dtype=np.uint32))
-    assert kinds.all()
 
 
 def test_log_counts_by_hand():
