@@ -13,7 +13,6 @@ from sift_core import (
     ChoiceOptions,
     ContextSelector,
     InMemorySource,
-    InvalidInputError,
     MMRSelector,
     Query,
     StopReason,
@@ -165,11 +164,6 @@ def test_from_no_candidate_nothing_is_chosen():
         assert chosen.ranking() == []
 
 
-def test_other_dimensions_are_refused():
-    with pytest.raises(InvalidInputError, match="were both made by one model"):
-        choose(make_pool(), Query(text="", embedding=np.ones(3)))
-
-
 def make_source():
     return InMemorySource(ROWS, TEXTS, metadata=[{"even": row % 2 == 0} for row in range(N)])
 
@@ -227,12 +221,6 @@ def test_several_queries_have_their_turns():
     expected = ContextSelector().select(query.vectors, chosen.pool.embeddings, 4)
     assert chosen.positions.tolist() == expected.positions.tolist()
     assert chosen.question_variances[0] == pytest.approx(1.0)
-
-
-def test_a_selector_without_rules_is_taken_as_it_is():
-    chosen = choose(make_pool(), QUERY, ChoiceOptions(n_select=3, selector=MMRSelector()))
-    expected = MMRSelector().select(QUERY.vectors, ROWS, 3)
-    assert chosen.positions.tolist() == expected.positions.tolist()
 
 
 INVOICES = [f"Invoice {1000 + row}: pay 50 euros for cleaning until May." for row in range(60)]
@@ -308,27 +296,7 @@ def test_another_rankers_relevance_stays_as_it_is():
     assert chosen.picks[0].relevance == order[chosen.positions[0]]
 
 
-def test_words_of_several_queries_have_their_turns():
-    pool, query = invoices()
-    other = Query(text="and invoice 1012?", embedding=query.vector)
-    chosen = choose(pool, replace(query, also=[other]), ChoiceOptions(words=0.7, n_select=2))
-    assert set(chosen.positions.tolist()) == {37, 12}
-
-
-@pytest.mark.parametrize("text", ["", "…", "none of these words"])
-def test_a_question_without_words_of_the_pool_goes_by_its_embedding(text):
-    pool, query = invoices()
-    pool = replace(pool, texts=[""] * len(pool))
-    chosen = choose(pool, replace(query, text=text), ChoiceOptions(words=0.7))
-    assert chosen.positions.tolist() == choose(pool, query).positions.tolist()
-
-
 def test_any_selector_goes_by_words():
     pool, query = invoices()
     options = ChoiceOptions(words=0.7, selector=MMRSelector(), n_select=2)
     assert choose(pool, query, options).positions[0] == 37
-
-
-def test_words_from_no_candidate():
-    empty = CandidatePool.empty(dimension=16)
-    assert len(choose(empty, invoices()[1], ChoiceOptions(words=0.7))) == 0

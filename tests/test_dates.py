@@ -1,6 +1,5 @@
 """Dates of any kind as seconds, the missing ones as the oldest, and halves by age."""
 
-import warnings
 from datetime import date, datetime, timedelta, timezone
 
 import numpy as np
@@ -72,13 +71,6 @@ def test_without_any_date_all_are_alike():
         told = by_date([None, ""], half_life_days=3)
     assert told.prefer[0] == told.prefer[1]
     assert told.prior.tolist() == [1, 1]
-
-
-def test_nothing_is_warned_of_where_it_will_be_looked_at_again():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        by_date([None, MAY], warns=False)
-        by_date([])
 
 
 @pytest.mark.parametrize("days", [0, -1, np.nan, "3"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sift_core import ContextSelector, Limits, MMRSelector, Preferences, StopReason
+from sift_core import ContextSelector, Limits, Preferences, StopReason
 from sift_core.text_overlap import runs_in, select_texts
 
 LONG = "Declare File and Form parameters together, but not a Body that is expected as JSON, too."
@@ -106,11 +106,6 @@ def test_candidates_with_one_text_and_many_vectors_cost_one_more_choice():
     assert Counting.n == 2
     found = select_texts(ContextSelector(), query, rows, 2, text_of=texts.__getitem__)
     assert {texts[row] for row in found.positions} == {LONG, OTHER}
-
-
-def test_other_selectors_choose_what_they_choose():
-    nearest = MMRSelector(relevance_weight=1.0)
-    assert chosen([LONG, LONG], selector=nearest).positions.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(("text", "n"), [("", 0), ("…", 0), ("One word", 1), ("a b c d e f", 2)])
