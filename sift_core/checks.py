@@ -336,7 +336,7 @@ def checked_positions(positions: object, n: int) -> np.ndarray[tuple[Any, ...], 
 
 
 def one_each(
-    name: str, values: FloatArray, n: int, *, above: float = -math.inf, advice: str = ""
+    name: str, values: object, n: int, *, above: float = -math.inf, advice: str = ""
 ) -> FloatArray:
     """Return one finite number a candidate, shape (n,), as a new float64 array.
 
@@ -350,14 +350,14 @@ def one_each(
     Raises:
         InvalidInputError: If there are not n numbers, or one is not finite or not `above`.
     """
-    values = as_finite_array(name, values, n_dimensions=1).astype(np.float64)
-    if len(values) != n:
+    numbers: FloatArray = as_finite_array(name, values, n_dimensions=1).astype(np.float64)
+    if len(numbers) != n:
         raise InvalidInputError(
-            f"`{name}` must have one number a candidate: {n} candidate(s), {len(values)} number(s)"
+            f"`{name}` must have one number a candidate: {n} candidate(s), {len(numbers)} number(s)"
         )
-    if not (values > above).all():
-        first = int(np.argmin(values > above))
+    if not (numbers > above).all():
+        first = int(np.argmin(numbers > above))
         raise InvalidInputError(
-            f"`{name}` must be > {above:g}, got {values[first]:g} at {first}{advice}"
+            f"`{name}` must be > {above:g}, got {numbers[first]:g} at {first}{advice}"
         )
-    return values
+    return numbers

@@ -166,6 +166,7 @@ class ContextSelector(GreedySelector):
         Args:
             query: Shape (d,), or several, shape (m, d): the parts of a question or its rewrites.
                 Of several queries, the best rank of a candidate for any of them is its relevance.
+                A query that is passed twice has two shares of the choices.
             candidates: Shape (n, d), of all queries together. n may be 0.
             n_select: How many to choose at most, >= 0. Default: as many as the budget allows.
             relevance: Scores of another ranker, shape (n,), higher is better, for example of a

@@ -63,7 +63,11 @@ def selector_of(kernel: KernelName, noise_variance: float | None) -> ContextSele
     Raises:
         InvalidInputError: If `noise_variance` is out of range.
     """
-    given = {} if noise_variance is None else {"noise_variance": noise_variance}
-    if kernel == "auto":
-        return ContextSelector(**given)
-    return SIFTSelector(kernel=RBFKernel() if kernel == "rbf" else LinearKernel(), **given)
+    if kernel != "auto":
+        return SIFTSelector(
+            kernel=RBFKernel() if kernel == "rbf" else LinearKernel(),
+            noise_variance=noise_variance,  # type: ignore[arg-type]  # None is the kernel's default
+        )
+    if noise_variance is None:
+        return ContextSelector()
+    return ContextSelector(noise_variance=noise_variance)
