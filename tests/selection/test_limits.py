@@ -127,15 +127,6 @@ def unchosen(n, selection):
     return sorted(set(range(n)) - set(selection.positions.tolist()))
 
 
-def test_a_budget_below_every_cost_chooses_nothing(backend):
-    query, candidates, _ = pool(0)
-    chosen = ContextSelector(backend=backend).select(
-        query, candidates, 5, limits=Limits(costs=np.full(14, 2.0), budget=1.5)
-    )
-    assert len(chosen) == 0
-    assert chosen.stop_reason is StopReason.LIMITS
-
-
 def test_with_repeats_a_budget_ends_the_choice_too(backend):
     query, candidates, _ = pool(0)
     selector = SIFTSelector(kernel=LinearKernel(), allow_repeats=True, backend=backend)

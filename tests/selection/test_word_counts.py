@@ -103,10 +103,6 @@ def test_words_do_not_depend_on_other_texts_of_a_block():
     assert len(texts) > 4_000
 
 
-def test_a_ligature_without_spaces_between_its_words_is_long():
-    assert words_of("\ufdfa") == unicodedata.normalize("NFKC", "\ufdfa").split()
-
-
 @given(st.text(alphabet="aB1_.-/: \n'é", max_size=60))
 def test_words_agree_with_regular_expressions(text):
     # In the order of their places, of those that start together the longest first.

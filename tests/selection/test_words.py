@@ -88,15 +88,6 @@ def test_tf_idf_by_hand():
     assert words.question_has_words.tolist() == [True]
 
 
-def test_the_number_in_which_a_template_differs_weighs_most():
-    texts = [f"Invoice {i:04} of the year, to be paid within a month" for i in range(100)]
-    words = pool_words(texts, ["When is invoice 0042 to be paid?"])
-    assert words.question[0].argmax() == 42
-    assert words.question[0, 42] > 0.99
-    assert np.delete(words.question[0], 42).max() < 0.01
-    assert words.gram[~np.eye(100, dtype=bool)].max() < 0.01
-
-
 def test_linked_has_no_words_of_questions_by_hand():
     texts = ["cat likes milk", "cat hates water", "milk cow", "cat", ""]
     words = pool_words(texts, ["a cat?", "likes water"])
@@ -153,14 +144,6 @@ def test_an_empty_pool():
     assert words.gram.shape == words.linked.shape == (0, 0)
     assert words.question.shape == (2, 0)
     assert words.question_has_words.tolist() == [False, False]
-
-
-def test_texts_without_words_are_like_nothing():
-    words = pool_words(["", "…", "cat", "🙂"], ["cat", "", "?"])
-    assert words.gram.tolist() == np.eye(4).tolist()
-    assert words.question == pytest.approx(np.array([[0, 0, 1, 0], [0] * 4, [0] * 4]))
-    assert words.has_words.tolist() == [False, False, True, False]
-    assert words.question_has_words.tolist() == [True, False, False]
 
 
 SEVERAL = """
