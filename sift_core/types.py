@@ -183,8 +183,7 @@ class CandidatePool:
                 raise InvalidInputError(
                     f"`{name}` must be a sequence, one item a document, got {short_repr(column)}"
                 )
-        n = len(self.document_ids)
-        metadata = self.metadata
+        n, metadata = len(self.document_ids), self.metadata
         if not len(metadata):
             metadata = tuple({} for _ in range(n))
         elif isinstance(metadata, list):
