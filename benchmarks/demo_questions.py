@@ -32,7 +32,7 @@ from sift_core import (
     posterior_variances,
 )
 from sift_core.answering.cost_model import TOPIC_STEPS
-from sift_core.comparison import compare_methods
+from sift_core.choice import compare_methods
 from sift_core.documents.chunk_length import chunker_for
 from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder
 from sift_core.evaluation.data import read_json_lines

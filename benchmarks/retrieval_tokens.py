@@ -5,7 +5,7 @@
 Passages as they are, then each in four textual versions. Of the 200 nearest every method fills a
 budget of 256, 512, 1,024 and 2,048 tokens (of all-MiniLM-L6-v2's tokenizer, its marks left out) in
 its own order and skips what no longer fits; what it leaves out comes after, nearest first. `sift`
-has the budget told (`costs=`, `budget=`), `sift, filled` is filled as the others are. "mmr, best
+is told the budget (`Limits`), `sift, filled` is filled as the others are. "mmr, best
 of each question" is no method: its weight is chosen for each question by what answers it, the
 ceiling of whatever sets MMR's weight by the question, as DF-RAG (arXiv:2601.17212) has a
 language model do. Qdrant's own MMR chooses what `mmr` does (tests/benchmarks).
@@ -36,7 +36,7 @@ from benchmarks.retrieval import PACKAGES, QuestionSet, read_set
 from benchmarks.retrieval_methods import adagres, gists, is_tuned_rival, methods
 from benchmarks.text_variants import texts_of_variants, textual_variants
 from benchmarks.timing import medians_ms, timed
-from sift_core import ContextSelector
+from sift_core import ContextSelector, Limits
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.retrieval import Method, choose
 from sift_core.evaluation.search import Pool, Versions, as_is, pools
@@ -105,9 +105,8 @@ def filled(order: np.ndarray, priced: Priced) -> np.ndarray:
 
 def with_budget(priced: Priced) -> np.ndarray:
     """Return what the default chooses where it is told the budget."""
-    selection = ContextSelector().select(
-        priced.pool.query, priced.pool.embeddings, costs=priced.costs, budget=priced.budget
-    )
+    limits = Limits(costs=priced.costs, budget=priced.budget)
+    selection = ContextSelector().select(priced.pool.query, priced.pool.embeddings, limits=limits)
     return selection.positions
 
 

@@ -49,8 +49,8 @@ from sift_core import (
     select,
 )
 from sift_core.answering.model.bundled import SMOLLM2
+from sift_core.choice import MMR_WEIGHT
 from sift_core.cli import run
-from sift_core.comparison import MMR_WEIGHT
 from sift_core.documents import find_files, index_documents, read_files
 from sift_core.documents.chunk_length import chunker_for
 from sift_core.hub import model_place

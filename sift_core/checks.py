@@ -79,6 +79,18 @@ def as_finite_array(name: str, values: object, *, n_dimensions: int) -> FloatArr
     return array
 
 
+def as_vector(name: str, values: object) -> FloatArray:
+    """Return `values` as a finite array of shape (d,), d >= 1.
+
+    Raises:
+        InvalidInputError: As `as_finite_array`, or if it is empty.
+    """
+    vector = as_finite_array(name, values, n_dimensions=1)
+    if vector.size == 0:
+        raise InvalidInputError(f"`{name}` must have at least 1 number, got an empty vector")
+    return vector
+
+
 def as_count(name: str, value: object, *, minimum: int, maximum: float = math.inf) -> int:
     """Return `value`, an integer of any kind, as an int.
 
@@ -323,16 +335,29 @@ def checked_positions(positions: object, n: int) -> np.ndarray[tuple[Any, ...], 
     return rows.astype(np.intp)
 
 
-def checked_relevance(relevance: FloatArray, n: int) -> FloatArray:
-    """Return what another ranker thinks of n candidates, shape (n,), finite.
+def one_each(
+    name: str, values: object, n: int, *, above: float = -math.inf, advice: str = ""
+) -> FloatArray:
+    """Return one finite number a candidate, shape (n,), as a new float64 array.
+
+    Args:
+        name: How the message should call it.
+        values: The numbers.
+        n: How many candidates there are.
+        above: What each must exceed. Default: any number.
+        advice: The end of the message about a number that does not.
 
     Raises:
-        InvalidInputError: If there are not n numbers, or one is not finite.
+        InvalidInputError: If there are not n numbers, or one is not finite or not `above`.
     """
-    relevance = as_finite_array("relevance", relevance, n_dimensions=1)
-    if len(relevance) != n:
+    numbers: FloatArray = as_finite_array(name, values, n_dimensions=1).astype(np.float64)
+    if len(numbers) != n:
         raise InvalidInputError(
-            f"`relevance` must have one number a candidate: {n} candidate(s), "
-            f"{len(relevance)} number(s)"
+            f"`{name}` must have one number a candidate: {n} candidate(s), {len(numbers)} number(s)"
         )
-    return relevance
+    if not (numbers > above).all():
+        first = int(np.argmin(numbers > above))
+        raise InvalidInputError(
+            f"`{name}` must be > {above:g}, got {numbers[first]:g} at {first}{advice}"
+        )
+    return numbers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,14 +22,19 @@ from sift_core.pool_reading import PoolReading, read_pool
 from sift_core.progress import timed
 from sift_core.protocols import CandidateSource, Selector
 from sift_core.second_hop import SecondHop, second_hop
+from sift_core.selection.baselines import MMRSelector, NearestNeighborSelector
 from sift_core.selection.context import ContextSelector
-from sift_core.selection.limits import LARGEST_BUDGET, takes_target_weights
+from sift_core.selection.limits import LARGEST_BUDGET, Limits, takes
+from sift_core.selection.preferences import Preferences
 from sift_core.sources.multi_query import afetch_for_all, fetch_for_all
 from sift_core.text_overlap import select_texts
-from sift_core.types import CandidatePool, Query, Selection
+from sift_core.types import CandidatePool, FloatArray, Query, Selection
 
 DEFAULTS = ChoiceOptions()
 _SELECTOR = ContextSelector()
+
+MMR_WEIGHT = 0.7  # of relevance: the middle one of those that `sift eval retrieval` measures
+TITLES = {"nearest": "nearest neighbours", "mmr": f"MMR, weight {MMR_WEIGHT}", "sift": "SIFT"}
 
 
 def choose(
@@ -59,16 +64,18 @@ def choose(
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
     reading = read_pool(pool, query, options.words)
     selector = options.selector or _SELECTOR
+    targets = None
+    if reading is not None and takes(selector, "preferences"):
+        targets = reading.target_weights
     selection = select_texts(
         selector,
         query.vectors,
         pool.embeddings,
         options.n_select,
         text_of=pool.texts.__getitem__,
-        **_relevance(pool, query, reading, selector),
-        **_token_budget(pool, options),
-        **_document_groups(places, options),
-        **_preference_for_new(pool, options),
+        relevance=_relevance(pool, query, reading, targets),
+        limits=_limits(pool, places, options),
+        preferences=_preferences(pool, query, targets, options),
     )
     selection, passages = _with_neighbors(pool, selection, places, options, room)
     relevance = pool.relevance
@@ -181,6 +188,27 @@ async def asearch(
     return replace(chosen, timings=timings)
 
 
+def compare_methods(chosen: Chosen, n_select: int) -> Mapping[str, Chosen]:
+    """Return what each method of `TITLES` chooses from the candidates of a choice, it the last.
+
+    MMR is the one that `sift eval retrieval` measures, so that a user who goes on to measure
+    meets the same method. Both go by embeddings alone, whatever the choice went by.
+
+    Args:
+        chosen: The choice.
+        n_select: How many chunks the others choose, >= 1.
+    """
+    selectors: dict[str, Selector] = {
+        "nearest": NearestNeighborSelector(),
+        "mmr": MMRSelector(relevance_weight=MMR_WEIGHT),
+    }
+    others = {}
+    for name, one in selectors.items():
+        options = ChoiceOptions(n_select=n_select, words=0, selector=one)
+        others[name] = choose(chosen.pool, chosen.query, options)
+    return {**others, "sift": chosen}
+
+
 def _first_choice(
     source: CandidateSource,
     pool: CandidatePool,
@@ -195,46 +223,44 @@ def _first_choice(
 
 
 def _relevance(
-    pool: CandidatePool, query: Query, reading: PoolReading | None, selector: Selector
-) -> dict[str, Any]:
-    """Return what a selector takes of the relevance and of where it leads."""
+    pool: CandidatePool, query: Query, reading: PoolReading | None, targets: FloatArray | None
+) -> FloatArray | None:
+    """Return the relevance that a selector goes by, shape (n,), or (m, n) of m queries."""
     if reading is None:
-        return {"relevance": pool.relevance}
-    given: dict[str, Any] = {"relevance": reading.spread_relevance}
-    if takes_target_weights(selector):
-        given = {"relevance": reading.relevance, "target_weights": reading.target_weights}
-    if query.also:
-        return given
-    return {name: None if rows is None else rows[0] for name, rows in given.items()}
+        return pool.relevance
+    rows = reading.spread_relevance if targets is None else reading.relevance
+    return rows if query.also else rows[0]
 
 
-def _token_budget(pool: CandidatePool, options: ChoiceOptions) -> dict[str, Any]:
-    """Return what a selector takes of `max_tokens`; a text without a token costs one."""
-    if options.max_tokens is None:
-        return {}
-    count = options.count_tokens or estimated_tokens
-    costs = [max(1, count(pool.as_read(row, text))) for row, text in enumerate(pool.texts)]
-    return {"costs": costs, "budget": min(options.max_tokens, LARGEST_BUDGET)}
+def _limits(pool: CandidatePool, places: Sequence[Place], options: ChoiceOptions) -> Limits | None:
+    """Return `max_tokens` and `max_per_document` as limits; a text without a token costs one."""
+    limits: dict[str, Any] = {}
+    if options.max_tokens is not None:
+        count = options.count_tokens or estimated_tokens
+        costs = [max(1, count(pool.as_read(row, text))) for row, text in enumerate(pool.texts)]
+        limits |= {"costs": costs, "budget": min(options.max_tokens, LARGEST_BUDGET)}
+    if options.max_per_document is not None:
+        # A chunk without a document is a group of its own: no document is named by such a pair.
+        groups = [
+            (row, None) if place.document is None else place.document
+            for row, place in enumerate(places)
+        ]
+        limits |= {"groups": groups, "max_per_group": options.max_per_document}
+    return Limits(**limits) if limits else None
 
 
-def _document_groups(places: Sequence[Place], options: ChoiceOptions) -> dict[str, Any]:
-    """Return what a selector takes of `max_per_document`."""
-    if options.max_per_document is None:
-        return {}
-    # A chunk without a document is a group of its own: no document is named by such a pair.
-    groups = [
-        (row, None) if place.document is None else place.document
-        for row, place in enumerate(places)
-    ]
-    return {"groups": groups, "max_per_group": options.max_per_document}
-
-
-def _preference_for_new(pool: CandidatePool, options: ChoiceOptions) -> dict[str, Any]:
-    """Return what a selector takes of `newest` and `half_life_days`."""
-    if options.newest is None:
-        return {}
-    dates = [metadata.get(options.newest) for metadata in pool.metadata]
-    return dict(by_date(dates, half_life_days=options.half_life_days))
+def _preferences(
+    pool: CandidatePool, query: Query, targets: FloatArray | None, options: ChoiceOptions
+) -> Preferences | None:
+    """Return `newest`, `half_life_days` and the weights of targets (m, n) as preferences."""
+    preferences = None
+    if options.newest is not None:
+        dates = [metadata.get(options.newest) for metadata in pool.metadata]
+        preferences = by_date(dates, half_life_days=options.half_life_days)
+    if targets is None:
+        return preferences
+    own = targets if query.also else targets[0]
+    return replace(preferences or Preferences(), target_weights=own)
 
 
 def _with_neighbors(

@@ -1,4 +1,4 @@
-"""Dates as metadata has them, and what a selector is told of them."""
+"""Dates as metadata has them, and the preferences of a choice that follow from them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from sift_core.checks import as_number
 from sift_core.errors import UndatedWarning
+from sift_core.selection.preferences import Preferences
 from sift_core.types import FloatArray
 
 DAY = 86_400.0  # seconds
@@ -21,8 +22,8 @@ SMALLEST_EXPONENT = -1000.0  # a weight stays above 0, however old
 
 def by_date(
     dates: Sequence[object], *, half_life_days: float | None = None, warns: bool = True
-) -> dict[str, FloatArray]:
-    """Return what `ContextSelector.select` takes so that of near-duplicates the newest is chosen.
+) -> Preferences:
+    """Return the preferences by which the newest of near-duplicates is chosen.
 
     A date is ISO 8601 text ("2024-05-01", "2024-05-01T12:00:00Z"), a `datetime` or `date`, or
     seconds since 1970; without a time zone it is UTC. What is missing or cannot be read is
@@ -36,8 +37,8 @@ def by_date(
         warns: False where the same candidates will be looked at again.
 
     Returns:
-        "prefer", the seconds since 1970, shape (n,); with a half-life also "weight", shape (n,),
-        2^(-age / half-life).
+        `prefer` has the seconds since 1970, shape (n,); with a half-life `prior` has
+        2^(-age / half-life), shape (n,).
 
     Raises:
         InvalidInputError: If `half_life_days` is no number > 0.
@@ -57,11 +58,11 @@ def by_date(
         )
     known = seconds[~is_missing]
     oldest, newest = (known.min(), known.max()) if len(known) else (0.0, 0.0)
-    known_for: dict[str, FloatArray] = {"prefer": np.where(is_missing, oldest - DAY, seconds)}
+    prior: FloatArray | None = None
     if half_life_days is not None:
         ages = (newest - np.where(is_missing, oldest, seconds)) / DAY
-        known_for["weight"] = 2.0 ** np.maximum(-ages / half_life_days, SMALLEST_EXPONENT)
-    return known_for
+        prior = 2.0 ** np.maximum(-ages / half_life_days, SMALLEST_EXPONENT)
+    return Preferences(prefer=np.where(is_missing, oldest - DAY, seconds), prior=prior)
 
 
 def _seconds(value: object) -> float:

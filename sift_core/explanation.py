@@ -100,6 +100,12 @@ class Hop:
     first_row: int
     n_new: int
 
+    def as_dict(self, *, n_chosen: int) -> dict[str, Any]:
+        """Return for JSON what was looked for, what it brought and how many were chosen of it."""
+        words = [list(words) for words in self.words]
+        counts = {"n_new": self.n_new, "n_chosen": n_chosen}
+        return {"seeds": list(self.seeds), "words": words, **counts}
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chosen(Selection):
@@ -157,20 +163,27 @@ class Chosen(Selection):
         unit = unit_rows(pool.embeddings[rows])
         largest = (unit @ unit.T).max(axis=1, where=is_earlier(len(rows)), initial=-1.0)
         redundancy = [None, *np.minimum(largest[1:], 1.0).tolist()]  # rounding may exceed 1
-        columns = zip(
-            rows.tolist(),
-            pool.similarities[rows].tolist(),
-            [_as_score(pool.scores[row]) if pool.scores else None for row in rows.tolist()],
-            relevance[rows].tolist(),
-            redundancy[: len(rows)],
-            self.gains.tolist(),
-            self.variances[1:].tolist(),
-            [_chunk_ids(pool, passage) for passage in self.passages],
-            self._shared_words(),
-            *self._ways(),
-            strict=True,
-        )
-        return tuple(Pick(**dict(zip(_COLUMNS, pick, strict=True))) for pick in columns)
+        reached_from, reached_by = self._ways()
+        shares, gains = self._shared_words(), self.gains.tolist()
+        picks = []
+        for i, (row, passage) in enumerate(zip(rows.tolist(), self.passages, strict=True)):
+            score = pool.scores[row] if pool.scores else None
+            chunks = passage.rows if len(passage.rows) > 1 else ()
+            pick = Pick(
+                row=row,
+                similarity=float(pool.similarities[row]),
+                score=None if score is None else float(score),
+                relevance=float(relevance[row]),
+                redundancy=redundancy[i],
+                gain=gains[i],
+                variance=float(self.variances[i + 1]),
+                chunks=tuple(pool.document_ids[one] for one in chunks),
+                shares=shares[i],
+                reached_from=reached_from[i],
+                reached_by=reached_by[i],
+            )
+            picks.append(pick)
+        return tuple(picks)
 
     def _shared_words(self) -> list[tuple[str, ...]]:
         """Return the words that each pick shares with one of the questions."""
@@ -218,11 +231,19 @@ class Chosen(Selection):
         Raises:
             InvalidInputError: If there is no such score.
         """
-        check_score(kind)
+        if kind not in SCORES:
+            names = " or ".join(repr(name) for name in SCORES)
+            raise InvalidInputError(f"`score` must be {names}, got {kind!r}")
         if kind == "similarity":
             similarities: list[float] = self.pool.similarities[self.positions].tolist()
             return similarities
-        return falling_scores(self)
+        falling: list[float] = []
+        for value in self.variances[:-1].tolist():
+            # Ties are broken by one step of single precision, in which BEIR's evaluation compares.
+            if falling and np.float32(value) >= np.float32(falling[-1]):
+                value = float(np.nextafter(np.float32(falling[-1]), np.float32(-np.inf)))
+            falling.append(value)
+        return falling
 
     def ranking(self) -> list[str]:
         """Return the ids of all candidates: the chosen ones, then the others by similarity."""
@@ -253,15 +274,20 @@ class Chosen(Selection):
         """Return how many picks are candidates that the second fetch brought."""
         return 0 if self.hop is None else int((self.positions >= self.hop.first_row).sum())
 
+    @cached_property
+    def repeats(self) -> list[Repeat | None]:
+        """For each pick the earlier one that it repeats, or None."""
+        return repeats_of(self.chunks.embeddings)
+
     @property
     def n_redundant(self) -> int:
         """Return how many chunks are like an earlier one, copies counted."""
-        return sum(repeat is not None for repeat in repeats_of(self.chunks.embeddings))
+        return sum(repeat is not None for repeat in self.repeats)
 
     @property
     def n_copies(self) -> int:
         """Return how many chunks are nearly copies of an earlier one."""
-        return sum(repeat.is_copy for repeat in repeats_of(self.chunks.embeddings) if repeat)
+        return sum(repeat.is_copy for repeat in self.repeats if repeat)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the choice for JSON, its texts unshortened."""
@@ -274,29 +300,8 @@ class Chosen(Selection):
             "variances": self.variances.tolist(),
             "stop_reason": self.stop_reason.value,
             **({"missing_names": list(self.missing_names)} if self.missing_names else {}),
-            **({"hop": self._hop_record()} if self.hop else {}),
+            **({"hop": self.hop.as_dict(n_chosen=self.n_from_hop)} if self.hop else {}),
         }
-
-    def _hop_record(self) -> dict[str, Any]:
-        assert self.hop is not None
-        return {
-            "seeds": list(self.hop.seeds),
-            "words": [list(words) for words in self.hop.words],
-            "n_new": self.hop.n_new,
-            "n_chosen": self.n_from_hop,
-        }
-
-
-_COLUMNS = ("row", *_NUMBERS, "chunks", "shares", "reached_from", "reached_by")
-
-
-def _as_score(score: float | None) -> float | None:
-    return None if score is None else float(score)
-
-
-def _chunk_ids(pool: CandidatePool, passage: Passage) -> tuple[str, ...]:
-    rows = passage.rows if len(passage.rows) > 1 else ()
-    return tuple(pool.document_ids[row] for row in rows)
 
 
 def question_variances(query: Query, embeddings: FloatArray) -> FloatArray:
@@ -305,31 +310,6 @@ def question_variances(query: Query, embeddings: FloatArray) -> FloatArray:
     In the paper's setting, from 1 on; of several queries the mean.
     """
     return posterior_variances(query.vectors, embeddings) / (1 + len(query.also))
-
-
-def falling_scores(selection: Selection) -> list[float]:
-    """Return a score for each pick that any descending sort keeps in order of choice.
-
-    It is σ² before the pick. Ties are broken by one rounding step of single precision, in which
-    BEIR's evaluation compares.
-    """
-    falling: list[float] = []
-    for value in selection.variances[:-1].tolist():
-        if falling and np.float32(value) >= np.float32(falling[-1]):
-            value = float(np.nextafter(np.float32(falling[-1]), np.float32(-np.inf)))
-        falling.append(value)
-    return falling
-
-
-def check_score(kind: str) -> None:
-    """Refuse the name of a score that does not exist.
-
-    Raises:
-        InvalidInputError: If so.
-    """
-    if kind not in SCORES:
-        names = " or ".join(repr(name) for name in SCORES)
-        raise InvalidInputError(f"`score` must be {names}, got {kind!r}")
 
 
 def explained(variances: Sequence[float]) -> float:

@@ -14,7 +14,7 @@ from sift_core.checks import as_count, as_number, check_flag, check_text, short_
 from sift_core.dates import by_date
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Selector
-from sift_core.selection.limits import check_takes_limits, check_takes_preference
+from sift_core.selection.limits import takes
 from sift_core.types import CandidatePool, FloatArray
 
 __all__ = ["ChoiceKeywords"]  # `ChoiceOptions` is public in `sift_core`
@@ -85,9 +85,11 @@ class ChoiceOptions:
         if self.selector is None:
             return
         if self.max_tokens is not None or self.max_per_document is not None:
-            check_takes_limits(self.selector)
+            able = "ContextSelector's and SIFTSelector's do"
+            _check_takes(self.selector, "limits", "a limit on tokens or documents", able)
         if self.newest is not None:
-            check_takes_preference(self.selector)
+            what = "the newest version, or recency,"
+            _check_takes(self.selector, "preferences", what, "ContextSelector's does")
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -105,7 +107,7 @@ class ChoiceOptions:
         """
         if self.newest is None:
             return None
-        return by_date([one.get(self.newest) for one in pool.metadata], warns=False)["prefer"]
+        return by_date([one.get(self.newest) for one in pool.metadata], warns=False).prefer
 
 
 class ChoiceKeywords(TypedDict, total=False):
@@ -145,6 +147,14 @@ def _check(option: Field[Any], value: object) -> None:
         raise InvalidInputError(f"`selector` must have a method `select`, got {short_repr(value)}")
     elif name == "count_tokens" and not callable(value):
         raise InvalidInputError(f"`count_tokens` must be a function, got {short_repr(value)}")
+
+
+def _check_takes(selector: Selector, name: str, what: str, able: str) -> None:
+    if not takes(selector, name):
+        raise InvalidInputError(
+            f"{what} needs a selector whose `select` takes `{name}`, as {able}; got "
+            f"{type(selector).__name__}"
+        )
 
 
 def _bounds_of(option: Field[Any]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
+__all__ = ["paced", "turn_of_ones_own"]
+
 # Measured: `python -m benchmarks.integrations`, LOG.md 2026-11-21. qdrant-client takes 6 to 10 ms
 # for the JSON of 200 vectors of 384 numbers; two such answers at a time keep a turn of the loop
 # below 50 ms where they come within `TURN_S`, which is a guess.

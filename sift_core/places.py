@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
+__all__ = ["Place"]
+
 # Where metadata names the document that a chunk is of: as `sift index` writes it, then as others.
 DOCUMENT_KEYS = ("source", "file_path", "path", "file_name", "url")
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from sift_core.checks import as_count, as_vector, short_repr
+from sift_core.errors import InvalidInputError
 from sift_core.types import (
     CandidatePool,
     Document,
     DocumentSample,
     FloatArray,
-    Lookup,
     Query,
     Selection,
 )
@@ -74,6 +76,41 @@ class BatchCandidateSource(CandidateSource, Protocol):
     ) -> list[CandidatePool]:
         """Return what `fetch_batch` returns, without blocking the event loop."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lookup:
+    """One list of documents to look for: those near a vector, or those with words.
+
+    Args:
+        n_candidates: How many at most, >= 1.
+        vector: Shape (d,), finite. Default: look for words.
+        words: As `words_of` in `sift_core.selection.word_counts` spells them. A word that comes
+            twice counts once. Documents come by BM25, best first. Default: look for a vector.
+
+    Raises:
+        InvalidInputError: If both or neither of `vector` and `words` are given, or one of the
+            three cannot be used.
+    """
+
+    n_candidates: int
+    vector: FloatArray | None = None
+    words: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        count = as_count("n_candidates", self.n_candidates, minimum=1)
+        object.__setattr__(self, "n_candidates", count)
+        if (self.vector is None) == (self.words is None):
+            raise InvalidInputError("a lookup must have either `vector` or `words`")
+        if self.vector is not None:
+            object.__setattr__(self, "vector", as_vector("vector", self.vector))
+        if self.words is not None:
+            if isinstance(self.words, str) or not all(isinstance(one, str) for one in self.words):
+                raise InvalidInputError(
+                    f"`words` must be a sequence of words, got {short_repr(self.words)}; "
+                    f"`words_of` splits a text"
+                )
+            object.__setattr__(self, "words", tuple(self.words))
 
 
 @runtime_checkable

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from sift_core.explanation import Chosen, Hop
 from sift_core.options import ChoiceOptions
-from sift_core.protocols import CandidateSource, LexicalSource
+from sift_core.protocols import CandidateSource, LexicalSource, Lookup
 from sift_core.selection.cosines import cosine_similarities
-from sift_core.types import CandidatePool, Lookup
+from sift_core.types import CandidatePool
 
 # Decision 0036 has the measurements behind these four numbers.
 N_SEEDS = 3  # choices whose rare words and vectors are looked for

@@ -17,13 +17,13 @@ import numpy as np
 
 from sift_core.protocols import Selector
 from sift_core.selection.context import ContextSelector
+from sift_core.selection.limits import Limits
+from sift_core.selection.preferences import Preferences
 from sift_core.types import FloatArray, Selection, StopReason
 
 RUN_LENGTH = 5  # words; decision 0022 has what other lengths and shares did
 SHARE_REPEATED = 0.8  # of a text's runs: from here on the other text contains it
 SHARE_OF_WORDS = 0.4  # that two texts must share to be compared run by run
-PER_CANDIDATE = ("costs", "groups", "prefer", "weight")  # arguments with one value a candidate
-TARGETS = "target_weights"  # an argument with one value a candidate, or one for each query
 _WORD = re.compile(r"\w+")
 
 Runs = frozenset[tuple[str, ...]]
@@ -37,7 +37,8 @@ def select_texts(
     *,
     text_of: Callable[[int], str],
     relevance: FloatArray | None = None,
-    **arguments: Any,
+    limits: Limits | None = None,
+    preferences: Preferences | None = None,
 ) -> Selection:
     """Return a choice in which no text repeats another one.
 
@@ -57,32 +58,33 @@ def select_texts(
         text_of: Returns the text of a candidate by its position. It is called for the chosen
             ones, and for all candidates if one of these repeats another.
         relevance: As `selector.select` takes it.
-        arguments: What else `selector.select` takes.
+        limits: As `selector.select` takes it, if it does.
+        preferences: As `selector.select` takes it, if it does.
 
     Raises:
         InvalidInputError: As `selector.select`.
     """
-    found = first = selector.select(query, candidates, n_select, relevance=relevance, **arguments)
+    rules: dict[str, Any] = {"limits": limits, "preferences": preferences}
+    rules = {name: one for name, one in rules.items() if one is not None}
+    found = first = selector.select(query, candidates, n_select, relevance=relevance, **rules)
     if not isinstance(selector, ContextSelector):
         return found
     candidates = np.asarray(candidates)
     text_of = cache(text_of)
     kept = np.arange(len(candidates))
     nothing_left = {StopReason.POOL_EXHAUSTED}
-    if "budget" not in arguments:  # with one, fewer chunks that are longer may have used it up
+    if (
+        limits is None or limits.budget is None
+    ):  # with one, fewer chunks that are longer may have used it up
         nothing_left.add(StopReason.LIMITS)
-    while repeats := _repeats(found.positions.tolist(), text_of, arguments.get("prefer")):
+    prefer = None if preferences is None else preferences.prefer
+    while repeats := _repeats(found.positions.tolist(), text_of, prefer):
         gone = {text_of(row) for row in repeats}
         stays = set(found.positions.tolist()).difference(repeats)
         kept = np.array([row for row in kept.tolist() if row in stays or text_of(row) not in gone])
-        of_kept: dict[str, Any] = {
-            key: [value[row] for row in kept.tolist()] if key in PER_CANDIDATE else value
-            for key, value in arguments.items()
-            if value is not None
-        }
-        for key, values in (("relevance", relevance), (TARGETS, arguments.get(TARGETS))):
-            if values is not None:  # (n,), or of several queries (m, n)
-                of_kept[key] = np.asarray(values)[..., kept]
+        of_kept = {name: one.take(kept) for name, one in rules.items()}
+        if relevance is not None:  # (n,), or of several queries (m, n)
+            of_kept["relevance"] = np.asarray(relevance)[..., kept]
         again = selector.select(query, candidates[kept], n_select, **of_kept)
         if len(again) < len(found) and again.stop_reason in nothing_left:
             return first

@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from sift_core.checks import (
-    as_count,
     as_finite_array,
     as_messages,
+    as_vector,
     check_text,
     checked_positions,
     short_repr,
@@ -58,14 +58,18 @@ class Query:
     def __post_init__(self) -> None:
         check_text("text", self.text)
         object.__setattr__(self, "history", tuple(as_messages("history", self.history)))
-        if self.embedding is None:
-            self._check_also(None)
-            return
-        embedding = as_finite_array("embedding", self.embedding, n_dimensions=1)
-        if embedding.size == 0:
-            raise InvalidInputError("`embedding` must have at least 1 number, got an empty vector")
-        object.__setattr__(self, "embedding", embedding)
-        self._check_also(len(embedding))
+        object.__setattr__(self, "also", tuple(self.also))
+        dimension = None
+        if self.embedding is not None:
+            object.__setattr__(self, "embedding", as_vector("embedding", self.embedding))
+            dimension = len(self.embedding)
+        for one in self.also:
+            fits = isinstance(one, Query) and not one.also and one.embedding is not None
+            if not fits or len(one.vector) != dimension:
+                raise InvalidInputError(
+                    f"`also` must hold queries without `also`, with embeddings of as many numbers "
+                    f"as the query's own, {dimension}; got {short_repr(one)}"
+                )
 
     @classmethod
     def of_each(
@@ -100,17 +104,6 @@ class Query:
         )
         return replace(first, also=others)
 
-    def _check_also(self, dimension: int | None) -> None:
-        """Refuse what cannot be looked for beside an embedding of so many numbers."""
-        object.__setattr__(self, "also", tuple(self.also))
-        for one in self.also:
-            fits = isinstance(one, Query) and not one.also and one.embedding is not None
-            if not fits or len(one.vector) != dimension:
-                raise InvalidInputError(
-                    f"`also` must hold queries without `also`, with embeddings of as many numbers "
-                    f"as the query's own, {dimension}; got {short_repr(one)}"
-                )
-
     @property
     def vector(self) -> FloatArray:
         """Return the embedding, shape (d,), of a query that is looked for.
@@ -134,44 +127,6 @@ class Query:
         if not self.also:
             return self.vector
         return np.stack([self.vector, *(one.vector for one in self.also)])
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Lookup:
-    """One list of documents to look for: those near a vector, or those with words.
-
-    Args:
-        n_candidates: How many at most, >= 1.
-        vector: Shape (d,), finite. Default: look for words.
-        words: As `words_of` in `sift_core.selection.word_counts` spells them. A word that comes
-            twice counts once. Documents come by BM25, best first. Default: look for a vector.
-
-    Raises:
-        InvalidInputError: If both or neither of `vector` and `words` are given, or one of the
-            three cannot be used.
-    """
-
-    n_candidates: int
-    vector: FloatArray | None = None
-    words: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        count = as_count("n_candidates", self.n_candidates, minimum=1)
-        object.__setattr__(self, "n_candidates", count)
-        if (self.vector is None) == (self.words is None):
-            raise InvalidInputError("a lookup must have either `vector` or `words`")
-        if self.vector is not None:
-            vector = as_finite_array("vector", self.vector, n_dimensions=1)
-            if vector.size == 0:
-                raise InvalidInputError("`vector` must have at least 1 number, got an empty vector")
-            object.__setattr__(self, "vector", vector)
-        if self.words is not None:
-            if isinstance(self.words, str) or not all(isinstance(one, str) for one in self.words):
-                raise InvalidInputError(
-                    f"`words` must be a sequence of words, got {short_repr(self.words)}; "
-                    f"`words_of` splits a text"
-                )
-            object.__setattr__(self, "words", tuple(self.words))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,8 +183,7 @@ class CandidatePool:
                 raise InvalidInputError(
                     f"`{name}` must be a sequence, one item a document, got {short_repr(column)}"
                 )
-        n = len(self.document_ids)
-        metadata = self.metadata
+        n, metadata = len(self.document_ids), self.metadata
         if not len(metadata):
             metadata = tuple({} for _ in range(n))
         elif isinstance(metadata, list):
@@ -443,49 +397,3 @@ class AnswerMode(str, Enum):
     """By what was learned from the collection beforehand; nothing is fetched."""
     AUTO = "auto"
     """Decided per query; an `Answer` never carries this value."""
-
-
-FineTuningStop: TypeAlias = Literal["done", "time", "diverged"]
-"""Why no further step was taken: all were, time was over, or the loss was no longer finite."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FineTuningReport:
-    """How a model learned from chunks, and what went wrong on the way.
-
-    Args:
-        losses: Before each step in nats per token, in order.
-        n_steps: Steps taken.
-        learned: Positions of the chunks that were learned from, in order, repeats included.
-        n_refused: Steps not taken because the loss or the gradient was not finite.
-        n_skipped: Chunks without a token, from which there is nothing to learn.
-        stop_reason: "done", "time" or "diverged": then the last step was undone.
-        checkpointing: Whether activations were computed twice to save memory.
-        source: "trained", or the cache that had the adapter already: "memory" or "disk".
-    """
-
-    losses: tuple[float, ...]
-    n_steps: int
-    learned: tuple[int, ...] = ()
-    n_refused: int = 0
-    n_skipped: int = 0
-    stop_reason: FineTuningStop = "done"
-    checkpointing: bool = False
-    source: Literal["trained", "memory", "disk"] = "trained"
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Return what a caller should know, one sentence each; empty if all went well."""
-        said = []
-        if self.stop_reason == "diverged":
-            fallen_to = "the last good adapter" if self.learned else "the base model"
-            said.append(
-                f"learning diverged after {self.n_steps} steps and fell back to {fallen_to}"
-            )
-        if self.stop_reason == "time":
-            said.append(f"time was over after {self.n_steps} training steps")
-        if self.n_refused:
-            said.append(f"{self.n_refused} steps were refused: loss or gradient was not finite")
-        if self.n_skipped:
-            said.append(f"{self.n_skipped} chunks had no token to learn from")
-        return tuple(said)

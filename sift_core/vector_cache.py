@@ -18,6 +18,8 @@ from sift_core.options import estimated_tokens
 from sift_core.protocols import Embedder
 from sift_core.types import FloatArray
 
+__all__ = ["KeptVectors"]
+
 Vectors: TypeAlias = Sequence[Any] | FloatArray
 
 KEPT_BYTES = 64 * 2**20  # 20,000 vectors of 384 numbers, or 5,000 of 1,536, in float64

@@ -1,12 +1,12 @@
 """Dates of any kind as seconds, the missing ones as the oldest, and halves by age."""
 
-import warnings
 from datetime import date, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
 
-from sift_core import InvalidInputError, UndatedWarning, by_date
+from sift_core import InvalidInputError, UndatedWarning
+from sift_core.dates import by_date
 
 MAY = 1_714_521_600  # 2024-05-01, midnight UTC
 
@@ -30,7 +30,8 @@ MAY = 1_714_521_600  # 2024-05-01, midnight UTC
     ids=repr,
 )
 def test_dates_of_every_kind_are_seconds(same_day):
-    assert by_date([same_day]) == {"prefer": [MAY]}
+    found = by_date([same_day])
+    assert (found.prefer.tolist(), found.prior) == ([MAY], None)
 
 
 @pytest.mark.parametrize(
@@ -55,28 +56,21 @@ def test_what_cannot_be_read_is_the_oldest_and_counted_once(unreadable):
     with pytest.warns(UndatedWarning, match="2 of 5 candidates have no date") as warned:
         told = by_date(dates, half_life_days=1e5)
     assert len(warned) == 1
-    assert told["prefer"].argsort(kind="stable").tolist() == [0, 3, 2, 1, 4]
-    assert told["weight"][0] == told["weight"][3] == told["weight"][2]  # as old as the oldest
+    assert told.prefer.argsort(kind="stable").tolist() == [0, 3, 2, 1, 4]
+    assert told.prior[0] == told.prior[3] == told.prior[2]  # as old as the oldest
 
 
 def test_the_weight_halves_with_age_from_the_newest_by_hand():
     told = by_date(["2024-05-01", "2024-04-01", "2024-03-02"], half_life_days=30)
-    assert told["weight"] == pytest.approx([1, 0.5, 0.25])
-    assert by_date(["0001-01-01", "9999-12-31"], half_life_days=1e-3)["weight"].min() > 0
+    assert told.prior == pytest.approx([1, 0.5, 0.25])
+    assert by_date(["0001-01-01", "9999-12-31"], half_life_days=1e-3).prior.min() > 0
 
 
 def test_without_any_date_all_are_alike():
     with pytest.warns(UndatedWarning, match="2 of 2"):
         told = by_date([None, ""], half_life_days=3)
-    assert told["prefer"][0] == told["prefer"][1]
-    assert told["weight"].tolist() == [1, 1]
-
-
-def test_nothing_is_warned_of_where_it_will_be_looked_at_again():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        by_date([None, MAY], warns=False)
-        by_date([])
+    assert told.prefer[0] == told.prefer[1]
+    assert told.prior.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("days", [0, -1, np.nan, "3"])

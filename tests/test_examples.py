@@ -15,91 +15,57 @@ for framework in ("haystack", "langchain_qdrant", "langgraph", "llama_index.vect
 from tests.example_runs import example_names  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def output(example_runs):
-    def of(name):
-        finished = example_runs.of(name)
-        assert finished.returncode == 0, finished.stderr
-        assert finished.stderr == ""
-        return finished.stdout
-
-    return of
-
-
-@pytest.mark.slow
-def test_llama_index_query_engine(output):
-    printed = output("llama_index_query_engine")
-    nearest, chosen = re.findall(
-        r"^(?:nearest neighbours|SIFTReranker)\n((?:  .*\n)+)", printed, re.M
-    )
-    assert len(nearest.splitlines()) == len(chosen.splitlines()) == 8
-    assert "stochastic_depth.md" in chosen
-    assert "SIFTRetriever chooses the same: True" in printed
-
-
-@pytest.mark.slow
-def test_haystack_pipeline(output):
-    printed = output("haystack_pipeline")
-    nearest, chosen = re.findall(
-        r"^(?:nearest neighbours|SIFTRanker)\n((?:  .*\n)+)", printed, re.M
-    )
-    assert len(nearest.splitlines()) == len(chosen.splitlines()) == 8
-    assert "stochastic_depth.md" in chosen
-
-
-@pytest.mark.slow
-def test_two_rerankers(output):
-    parts = re.findall(r"^(\w.*)\n((?:  .*\n)+)", output("two_rerankers"), re.MULTILINE)
-    chosen = {heading: names.splitlines() for heading, names in parts}
-    assert list(chosen) == ["SIFT alone", "rare words alone", "rare words, then SIFT"]
-    assert all(len(names) == 8 for names in chosen.values())
-    assert chosen["rare words, then SIFT"][0] in chosen["rare words alone"][:3]
-
-
-@pytest.mark.slow
-def test_choose_at_query_time(output):
-    printed = output("choose_at_query_time")
-    modes = re.findall(r"^  mode (\w+), (\d+) chunks, [\d.]+ s$", printed, re.MULTILINE)
-    assert [modes[i][0] for i in (0, 3)] == ["context", "base"]
-    assert printed.count("of the variance at the query") >= 3
-    waits = float(re.search(r"in the prompt, within (\S+) s\)", printed)[1])
-    budgets = re.findall(r"the (\S+) s of the caller", printed)
-    assert budgets
-    assert all(float(budget) <= waits for budget in budgets)  # fetching took some of it
+EIGHT_LINES = r"\n(  .*\n){8}(?!  )"
+# What each prints, as regular expressions.
+PRINTED = {
+    "llama_index_query_engine": [
+        rf"(?m)^nearest neighbours{EIGHT_LINES}",
+        rf"(?m)^SIFTReranker{EIGHT_LINES}",
+        r"SIFTReranker\n(  .*\n)*?.*stochastic_depth\.md",
+        r"SIFTRetriever chooses the same: True",
+    ],
+    "haystack_pipeline": [
+        rf"(?m)^nearest neighbours{EIGHT_LINES}",
+        rf"(?m)^SIFTRanker{EIGHT_LINES}",
+        r"SIFTRanker\n(  .*\n)*?.*stochastic_depth\.md",
+    ],
+    "two_rerankers": [
+        rf"(?m)^{name}{EIGHT_LINES}"
+        for name in ("SIFT alone", "rare words alone", "rare words, then SIFT")
+    ],
+    "choose_at_query_time": [
+        r"(?m)^  mode context, \d+ chunks, [\d.]+ s$",
+        r"(?m)^  mode base, \d+ chunks, [\d.]+ s$",
+        r"(?s)(of the variance at the query.*){3}",
+        r"in the prompt, within \S+ s\)",
+    ],
+    "session": [
+        r"(?ms)(^\[\w+\] learned from 10 chunks.*){2}",
+        r"(?ms)(^\[\w+\] (?:How|What) [^\n]*\? .*){6}",
+        r"they answer as they do alone: True",
+        r"weights are what they were",
+    ],
+    "langchain_chain": [
+        r"(?ms)(^  \d\.\d\d  .*){8}",
+        r"A chain, streamed:",
+        r"SIFTAnswer, mode fine_tune:",
+    ],
+    "agent_tool": ["search_model_docs", "stochastic depth is computed", "The tool gave me"],
+    "vllm_generates": [
+        r"^learned in 8 steps: loss \d",
+        r"(?m)vLLM would load it as model=[0-9a-f]{16}…$",
+    ],
+}
 
 
 @pytest.mark.slow
-def test_session(output):
-    printed = output("session")
-    assert len(re.findall(r"^\[\w+\] learned from 10 chunks", printed, re.MULTILINE)) == 2
-    assert len(re.findall(r"^\[\w+\] (?:How|What) .*\? ", printed, re.MULTILINE)) == 6
-    assert "they answer as they do alone: True" in printed
-    assert "weights are what they were" in printed
-
-
-@pytest.mark.slow
-def test_langchain_chain(output):
-    printed = output("langchain_chain")
-    assert len(re.findall(r"^  \d\.\d\d  ", printed, re.MULTILINE)) == 8
-    assert "A chain, streamed:" in printed
-    assert "SIFTAnswer, mode fine_tune:" in printed
-
-
-@pytest.mark.slow
-def test_agent_tool(output):
-    printed = output("agent_tool")
-    assert "search_model_docs" in printed
-    assert "stochastic depth is computed" in printed
-    assert "The tool gave me" in printed
-
-
-@pytest.mark.slow
-def test_vllm_generates(output):
-    printed = output("vllm_generates")
-    assert re.search(r"^learned in 8 steps: loss \d", printed)
-    assert re.search(r"vLLM would load it as model=[0-9a-f]{16}…$", printed, re.MULTILINE)
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_prints_what_it_should(example_runs, name):
+    finished = example_runs.of(name)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == ""
+    for pattern in PRINTED[name]:
+        assert re.search(pattern, finished.stdout), pattern
 
 
 @pytest.mark.slow
@@ -118,5 +84,4 @@ def test_an_example_before_the_demo_is_one_clear_error(tmp_path):
 
 
 def test_every_example_is_looked_at_by_a_test():
-    tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
-    assert set(example_names()) <= tested
+    assert set(example_names()) == PRINTED.keys()

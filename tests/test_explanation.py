@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sift_core import CandidatePool, Chosen, InvalidInputError, Pick, Query, Selection, StopReason
-from sift_core.explanation import chunk_records, explained, in_json, repeats_of
+from sift_core.explanation import chunk_records, in_json, repeats_of
 from sift_core.passages import Passage
 from tests.pools import pool_of, turned
 
@@ -89,11 +89,6 @@ def test_a_score_that_does_not_exist_is_refused(wrong):
     chosen = chosen_from(make_pool(), [1], [1.0, 0.25])
     with pytest.raises(InvalidInputError, match="`score` must be 'variance' or 'similarity'"):
         chosen.scores(wrong)
-
-
-def test_what_is_explained_is_a_share_of_the_first_variance():
-    assert explained([2.0, 1.0, 0.5]) == 0.75
-    assert explained([0.0, 0.0]) == 0.0
 
 
 def test_a_repeat_names_the_earlier_chunk_that_it_is_most_like():

@@ -64,7 +64,7 @@ def test_options_that_do_not_go_together_are_refused():
         ChoiceOptions(half_life_days=3)
     with pytest.raises(InvalidInputError, match=r"a limit on tokens.*got MMRSelector"):
         ChoiceOptions(max_tokens=1, selector=MMRSelector())
-    with pytest.raises(InvalidInputError, match="takes prefer, weight, as ContextSelector's"):
+    with pytest.raises(InvalidInputError, match="takes `preferences`, as ContextSelector's"):
         ChoiceOptions(newest="on", selector=SIFTSelector())
 
 

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from sift_core.errors import InvalidInputError
-from sift_core.protocols import Embedder
 from sift_core.testing import HashingEmbedder
-
-
-def test_follows_the_protocol():
-    assert isinstance(HashingEmbedder(), Embedder)
 
 
 def test_rows_have_unit_length_and_the_order_of_the_texts():
@@ -23,10 +18,6 @@ def test_rows_have_unit_length_and_the_order_of_the_texts():
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
     for row, text in zip(rows, texts, strict=True):
         np.testing.assert_array_equal(row, embedder.embed_query(text))
-
-
-def test_no_texts_give_no_rows():
-    assert HashingEmbedder(dimension=7).embed_documents([]).shape == (0, 7)
 
 
 def test_shared_words_bring_texts_together():
@@ -53,16 +44,6 @@ def test_another_process_embeds_alike():
         for seed in ("1", "2")
     }
     assert seen == {HashingEmbedder(8).embed_query("some words").tobytes().hex()}
-
-
-def test_the_name_tells_dimensions_apart():
-    assert HashingEmbedder(8).name == "hashing-8"
-
-
-@pytest.mark.parametrize("dimension", [0, -1, 2.5])
-def test_refuses_a_dimension_that_is_no_count(dimension):
-    with pytest.raises(InvalidInputError, match="`dimension` must be"):
-        HashingEmbedder(dimension)
 
 
 @pytest.mark.parametrize("text", ["", " \n", "?!"])

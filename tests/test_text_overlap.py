@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sift_core import ContextSelector, MMRSelector, StopReason
+from sift_core import ContextSelector, Limits, Preferences, StopReason
 from sift_core.text_overlap import runs_in, select_texts
 
 LONG = "Declare File and Form parameters together, but not a Body that is expected as JSON, too."
@@ -47,7 +47,8 @@ def test_what_stands_in_another_is_left_out_whichever_is_nearer(texts, left_out)
 def test_of_two_that_say_the_same_the_preferred_one_stays():
     assert len({0, 1} & set(chosen([LONG, LONG]).positions.tolist())) == 1
     for preferred in (0, 1):
-        found = chosen([LONG, LONG], prefer=np.arange(12.0) == preferred).positions.tolist()
+        preferences = Preferences(prefer=np.arange(12.0) == preferred)
+        found = chosen([LONG, LONG], preferences=preferences).positions.tolist()
         assert {0, 1} & set(found) == {preferred}
 
 
@@ -55,12 +56,12 @@ def test_where_too_little_else_is_left_the_choice_stays_whole():
     selection = chosen([LONG, LONG, LONG], n=5, n_candidates=5)
     assert sorted(selection.positions.tolist()) == [0, 1, 2, 3, 4]
     assert selection.stop_reason is StopReason.N_SELECT
-    two_files = {"groups": ["one", "another", "one", "one", "one"], "max_per_group": 1}
-    assert len(chosen([LONG, LONG], n_candidates=5, **two_files)) == 2
-    all_fit = {"costs": [1] * 5, "budget": 9}
-    assert len(chosen([LONG, LONG, LONG], n_candidates=5, **all_fit)) == 5
-    two_fit = {"costs": [1] * 5, "budget": 2}
-    assert len(set(chosen([LONG, LONG, LONG], n_candidates=5, **two_fit).positions) & {0, 1, 2}) < 2
+    two_files = Limits(groups=["one", "another", "one", "one", "one"], max_per_group=1)
+    assert len(chosen([LONG, LONG], n_candidates=5, limits=two_files)) == 2
+    all_fit = Limits(costs=[1] * 5, budget=9)
+    assert len(chosen([LONG, LONG, LONG], n_candidates=5, limits=all_fit)) == 5
+    two_fit = chosen([LONG] * 3, n_candidates=5, limits=Limits(costs=[1] * 5, budget=2))
+    assert len(set(two_fit.positions) & {0, 1, 2}) < 2
 
 
 def test_costs_groups_and_relevance_stay_with_their_candidates():
@@ -68,10 +69,7 @@ def test_costs_groups_and_relevance_stay_with_their_candidates():
     found = chosen(
         [LONG, SHORT],
         n=10,
-        costs=costs,
-        budget=30.0,
-        groups=groups,
-        max_per_group=1,
+        limits=Limits(costs=costs, budget=30.0, groups=groups, max_per_group=1),
         relevance=np.arange(12.0, 0.0, -1.0),
     ).positions
     assert costs[found].sum() <= 30.0
@@ -108,11 +106,6 @@ def test_candidates_with_one_text_and_many_vectors_cost_one_more_choice():
     assert Counting.n == 2
     found = select_texts(ContextSelector(), query, rows, 2, text_of=texts.__getitem__)
     assert {texts[row] for row in found.positions} == {LONG, OTHER}
-
-
-def test_other_selectors_choose_what_they_choose():
-    nearest = MMRSelector(relevance_weight=1.0)
-    assert chosen([LONG, LONG], selector=nearest).positions.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(("text", "n"), [("", 0), ("…", 0), ("One word", 1), ("a b c d e f", 2)])

@@ -28,24 +28,15 @@ def pool(**changes):
     return CandidatePool(**{**columns, **changes})
 
 
-def test_a_query_keeps_an_array_as_it_is():
-    embedding = np.float16([1, 2])
-    assert Query(text="?", embedding=embedding).embedding is embedding
-    assert Query(text="?", embedding=[True, 2]).embedding.dtype == np.float64
-
-
 @pytest.mark.parametrize(
     ("embedding", "message"),
     [
         ([], "at least 1 number"),
         ([[1.0, 2.0]], r"must have 1 dimension\(s\), got shape \(1, 2\)"),
         ([1.0, np.nan, np.nan], r"got nan at \[1\] \(2 such value\(s\)\); was an empty text"),
-        ([-np.inf], r"got -inf at \[0\]"),
         ("text", "must hold real numbers, got dtype <U4"),
         ([1j], "must hold real numbers, got dtype complex128"),
         ([[1], [1, 2]], "must be an array of numbers"),
-        ([10**400], "must be an array of numbers"),
-        (["a", object()], "must be an array of numbers"),
     ],
 )
 def test_a_query_refuses_what_is_not_one_finite_vector(embedding, message):
@@ -91,16 +82,13 @@ def test_a_pool_without_metadata_has_an_empty_mapping_for_each_document():
     ("changes", "message"),
     [
         ({"texts": ["one"]}, "3 `document_ids` but 1 `texts`"),
-        ({"document_ids": ["a"]}, "1 `document_ids` but 3 `texts`"),
         ({"embeddings": np.ones((2, 2))}, "3 `document_ids` but 2 `embeddings`"),
         ({"similarities": np.ones(4)}, "3 `document_ids` but 4 `similarities`"),
         ({"metadata": [{}]}, "3 `document_ids` but 1 `metadata`"),
         ({"embeddings": np.ones(3)}, r"`embeddings` must have 2 dimension\(s\)"),
         ({"similarities": np.ones((3, 1))}, r"`similarities` must have 1 dimension\(s\)"),
         ({"embeddings": np.full((3, 2), np.nan)}, r"`embeddings` must be finite.*6 such"),
-        ({"similarities": [0, np.inf, 1]}, r"`similarities` must be finite, got inf at \[1\]"),
         ({"texts": "abc"}, "`texts` must be a sequence of texts, got one text"),
-        ({"document_ids": "abc"}, "`document_ids` must be a sequence of texts, got one"),
     ],
 )
 def test_a_pool_refuses_columns_that_do_not_fit(changes, message):
@@ -118,13 +106,6 @@ def test_a_pool_may_have_the_stores_own_scores():
         pool(relevance=[3.0, np.nan, 1.0])
 
 
-def test_an_empty_pool():
-    empty = CandidatePool.empty(dimension=5)
-    assert len(empty) == 0
-    assert empty.embeddings.shape == (0, 5)
-    assert pool().take([]).embeddings.shape == pool().take(np.empty(0)).embeddings.shape == (0, 2)
-
-
 def test_take_gives_rows_in_the_order_asked_for_with_repeats():
     taken = pool().take([2, 0, 2])
     assert taken.document_ids == ("c", "a", "c")
@@ -132,12 +113,6 @@ def test_take_gives_rows_in_the_order_asked_for_with_repeats():
     assert taken.embeddings.tolist() == [[3, 4], [1, 0], [3, 4]]
     assert taken.similarities == pytest.approx([0.1, 0.9, 0.1])
     assert taken.metadata == ({"n": 3}, {"n": 1}, {"n": 3})
-
-
-def test_what_was_taken_does_not_share_memory():
-    original = pool()
-    original.take([0, 1]).embeddings[:] = 9
-    assert original.embeddings[0].tolist() == [1, 0]
 
 
 def test_scores_and_items_stay_with_their_rows():

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from sift_core import InvalidInputError, KeptVectors
+from sift_core import InvalidInputError
 from sift_core.testing import HashingEmbedder
-from sift_core.vector_cache import BATCH, KeptEmbedder
+from sift_core.vector_cache import BATCH, KeptEmbedder, KeptVectors
 
 D = 64
 ROW = D * 4 + 300  # bytes with what a key takes

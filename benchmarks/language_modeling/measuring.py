@@ -11,7 +11,8 @@ from typing import Any
 from benchmarks.language_modeling.arms import Arm
 from benchmarks.language_modeling.scopes import learned
 from sift_core.answering import FineTuningSettings, InContextAnswerer, LanguageModel
-from sift_core.types import CandidatePool, FineTuningReport
+from sift_core.answering.report import FineTuningReport
+from sift_core.types import CandidatePool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from sift_core.answering import FineTuningSettings, LanguageModel
 from sift_core.answering.fine_tuning import fine_tuned
+from sift_core.answering.report import FineTuningReport
 from sift_core.errors import InvalidInputError
-from sift_core.types import FineTuningReport
 
 SCOPES = ("all", "full")
 OnState = Callable[[LanguageModel, int], object]

@@ -21,11 +21,12 @@ from sift_core.answering.fine_tuning import FineTuned, OnStep, fine_tune
 from sift_core.answering.model.adapters import AdaptedLayer, Adapter, AdapterLayout
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.weights_fingerprint import digest_of
+from sift_core.answering.report import FineTuningReport
 from sift_core.answering.settings import FineTuningSettings
 from sift_core.checks import as_count, as_number
 from sift_core.errors import AdapterCacheWarning, InvalidInputError, MissingDependencyError
 from sift_core.files import UNFINISHED, write_whole
-from sift_core.types import CandidatePool, FineTuningReport
+from sift_core.types import CandidatePool
 
 try:
     import torch

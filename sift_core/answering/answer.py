@@ -7,15 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sift_core.answering.report import FineTuningReport
 from sift_core.explanation import Pick, chunk_records, number_or_none
-from sift_core.types import (
-    AnswerMode,
-    CandidatePool,
-    FineTuningReport,
-    FinishReason,
-    Metadata,
-    StopReason,
-)
+from sift_core.types import AnswerMode, CandidatePool, FinishReason, Metadata, StopReason
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,9 @@ from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.layers import MEMORY_ERRORS, is_out_of_memory
 from sift_core.answering.model.training import LoraLearner, TokenWindow, fresh_values
+from sift_core.answering.report import FineTuningReport, FineTuningStop
 from sift_core.answering.settings import FineTuningSettings
 from sift_core.errors import AnswerError, MissingDependencyError
-from sift_core.types import FineTuningReport, FineTuningStop
 
 try:
     import torch

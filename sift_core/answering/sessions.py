@@ -15,6 +15,7 @@ from sift_core.answering.cost_model import READING
 from sift_core.answering.fine_tuning import FineTuned
 from sift_core.answering.in_context import InContextAnswerer, RefusalWriter
 from sift_core.answering.model.adapters import Adapter
+from sift_core.answering.report import FineTuningReport
 from sift_core.answering.streams import (
     AnswerStream,
     AsyncAnswerStream,
@@ -28,7 +29,7 @@ from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Pick
 from sift_core.progress import timed
-from sift_core.types import AnswerMode, CandidatePool, FineTuningReport, Message, Query
+from sift_core.types import AnswerMode, CandidatePool, Message, Query
 
 # Whether something was read, and learned → the mode that an answer came to be in.
 _MODES = {

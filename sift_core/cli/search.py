@@ -11,6 +11,7 @@ from rich.columns import Columns
 from rich.text import Text
 
 from sift_core.answering.policy import VariancePolicy
+from sift_core.choice import TITLES, compare_methods
 from sift_core.choice import search as search_source
 from sift_core.cli import options as flags
 from sift_core.cli.output import (
@@ -24,12 +25,11 @@ from sift_core.cli.output import (
 )
 from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line
-from sift_core.comparison import TITLES, compare_methods
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen, explained, repeats_of
 from sift_core.options import ChoiceOptions, token_counter
 from sift_core.protocols import CandidateSource
-from sift_core.selection.select import KernelName, selector_from_settings
+from sift_core.selection.select import KernelName, selector_of
 from sift_core.sources.multi_query import queries_of
 from sift_core.sources.oversampling import OversamplingSource
 
@@ -92,7 +92,7 @@ def search(
             f"--compare sets SIFT beside methods that keep no rules; leave out {rules}, or "
             f"--compare"
         )
-    selector = selector_from_settings(kernel=kernel, noise_variance=noise_variance)
+    selector = selector_of(kernel, noise_variance)
     options = replace(options, selector=selector)
     with open_with_embedder(store, embedder) as (address, source, model):
         query = queries_of(queries or [question], model)

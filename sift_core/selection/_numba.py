@@ -32,7 +32,6 @@ TILE = 1024  # candidates updated at a time, so that their column stays in the L
 # other arithmetic is as written, so that copies of a vector stay equal wherever they stand.
 _REORDERED = {"reassoc", "contract", "nsz"}
 
-
 # The functions that `compiled` calls are compiled for these types at import. Otherwise each kind of
 # array would be compiled when it first comes, in seconds, a read-only one too.
 _INT, _FLOAT = numba.int64, numba.float64
@@ -73,13 +72,8 @@ class Settings(NamedTuple):
     allow_repeats: Any
 
 
-_POOL = numba.types.NamedTuple(
-    [
-        *(_FILLED, _FILLED_ROWS, _FILLED_ROWS, _FILLED, numba.int8[::1]),
-        *(_FILLED_ROWS, _FILLED, _FILLED, _COUNTS, _COUNTS),
-    ],
-    Pool,
-)
+_ARRAYS = [_FILLED, _FILLED_ROWS, _FILLED_ROWS, _FILLED, numba.int8[::1], _FILLED_ROWS]
+_POOL = numba.types.NamedTuple([*_ARRAYS, _FILLED, _FILLED, _COUNTS, _COUNTS], Pool)
 _SETTINGS = numba.types.NamedTuple([_FLOAT] * 7 + [_INT] * 3 + [numba.boolean], Settings)
 
 
@@ -237,9 +231,8 @@ def fill_covariance(rows, lengths, decay, targets, out):
 def _runner_up(gains, slots, best):
     """Return the candidate with the largest gain of those without a column; `best` if none.
 
-    It is likely to be chosen within a few steps: of 50 choices among 200 chunks of text, 28 need
-    new columns, 33 among 5,000. With three runners-up these are 17 and 23, which takes longer
-    (benchmarks/LOG.md).
+    It is likely to be chosen soon. With three runners-up fewer choices need new columns, and yet
+    it takes longer (benchmarks/LOG.md).
     """
     runner_up, largest = best, -1.0
     for x in range(gains.shape[0]):
@@ -248,9 +241,7 @@ def _runner_up(gains, slots, best):
     return runner_up
 
 
-# The steps of `greedy` are put into it before it is compiled, which takes no longer than one loop.
-
-
+# The steps of `greedy` are inlined into it before it is compiled.
 @_jit(inline="always")
 def _fill_gains(covariance, weights, diagonal, noise, gains):
     """Fill Σ w k(t, x)² / (k(x, x) + λ), the gain of each candidate (n,)."""
@@ -344,10 +335,7 @@ def greedy(rows, pool, settings):
     slots = np.full(n, -1, np.int64)
     columns = np.empty((0 if has_cosines else min(n, capacity) * AHEAD, n))
     n_columns = 0
-    gains = np.empty(n)
-    worth = np.empty(n)
-    ones = np.ones(n)
-    column = np.empty(n)
+    gains, worth, column, ones = np.empty(n), np.empty(n), np.empty(n), np.ones(n)
     loads = np.empty(weights.shape[0])
     left, has_refused = settings.budget, False
     variances[0] = settings.variance
@@ -358,21 +346,15 @@ def greedy(rows, pool, settings):
             break
         if has_limits:
             has_refused |= _close(pool, left)
-        priority = CLOSED
-        for x in range(n):
-            priority = min(priority, priorities[x])
+        priority = priorities.min() if n > 0 else CLOSED
         if priority == CLOSED:
             reason = LIMITS if has_refused else POOL_EXHAUSTED
             break
-        if has_step_weights:
-            _fill_gains(covariance, pool.step_weights[step], diagonal, noise, gains)
-        else:
-            _fill_gains(covariance, weights, diagonal, noise, gains)
+        own = pool.step_weights[step] if has_step_weights else weights
+        _fill_gains(covariance, own, diagonal, noise, gains)
         if has_limits:
             worth[:] = gains / pool.prices
-            best = _first_largest(worth, priorities, priority)
-        else:
-            best = _first_largest(gains, priorities, priority)
+        best = _first_largest(worth if has_limits else gains, priorities, priority)
         if best < 0:
             reason = OVERFLOW
             break
@@ -395,8 +377,8 @@ def greedy(rows, pool, settings):
             priorities[best] = CLOSED
         if has_limits:
             left -= pool.costs[best]
-            if has_groups:
-                pool.rooms[pool.groups[best]] -= 1
+        if has_groups:
+            pool.rooms[pool.groups[best]] -= 1
         if has_cosines:
             column[:] = pool.cosines[best]
             _apply_kernel(ones, 1.0, decay, column)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sift_core.checks import as_count, as_finite_array, as_number, checked_relevance
+from sift_core.checks import as_count, as_finite_array, as_number, one_each
 from sift_core.selection.greedy import first_largest
 from sift_core.selection.kernels import LinearKernel, in_the_order_of
 from sift_core.selection.posterior import Posterior, posterior_variances
@@ -43,7 +43,7 @@ class NearestNeighborSelector:
         query = as_finite_array("query", query, n_dimensions=1)
         # On unit rows the linear kernel is the cosine, and copies are made to tie.
         cosines = Posterior.prior(LinearKernel(), 1.0, query, candidates).covariance[0]
-        by = cosines if relevance is None else checked_relevance(relevance, len(cosines))
+        by = cosines if relevance is None else one_each("relevance", relevance, len(cosines))
         nearest: IntArray = np.argsort(-by, kind="stable")
         return _selection(query, candidates, nearest[:n_select], n_select)
 

@@ -6,24 +6,16 @@ between two chunks that are as unlike as the pool's usually are; paper symbols a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 
 import numpy as np
 
-from sift_core.checks import (
-    as_finite_array,
-    checked_arrays,
-    checked_rows,
-    checked_weights,
-    is_matrix,
-)
+from sift_core.checks import checked_arrays, checked_rows, is_matrix, one_each
 from sift_core.errors import InvalidInputError
 from sift_core.selection.backend import compiled_for
 from sift_core.selection.greedy import GreedySelector, Rules
 from sift_core.selection.kernels import RBFKernel, in_the_order_of, unit_rows
-from sift_core.selection.limits import Limits, limits_of, number_to_select, one_each
+from sift_core.selection.limits import CheckedLimits, Limits, checked_limits, number_to_select
 from sift_core.selection.near_duplicates import (
     LIKELY_NEAR,
     NEVER_NEAR,
@@ -36,15 +28,15 @@ from sift_core.selection.near_duplicates import (
     preferred_of_each,
 )
 from sift_core.selection.posterior import Posterior
+from sift_core.selection.preferences import Preferences, checked_preferences
 from sift_core.selection.region import (
     most_relevant_first,
     ranks_of,
     region_weights,
-    turns_of,
     typical_distance,
     typical_distance_of_each,
 )
-from sift_core.types import BoolArray, FloatArray, IntArray, Selection, StopReason
+from sift_core.types import FloatArray, IntArray, Selection, StopReason
 
 # The most relevant candidates, among which near-duplicates are told apart and which make up the
 # region. Far more than a prompt takes, and the kernel's matrix of them is still small.
@@ -130,7 +122,7 @@ class ContextSelector(GreedySelector):
        all. The others are chosen only when nothing else is left.
     2. The targets are the distinct chunks near the query. A target counts exp(-2 z) if its
        relevance is z standard deviations (of the pool's distinct chunks) below the best. Its
-       prior `weight` is another factor. Each of several queries has its own region, and choices
+       prior weight is another factor. Each of several queries has its own region, and choices
        are for one query after the other, given all earlier choices (decision 0025).
     3. Choices minimise the sum of the targets' posterior variances under the RBF kernel
        exp(-4 u), which is 1 before the first choice.
@@ -162,15 +154,9 @@ class ContextSelector(GreedySelector):
         n_select: int | None = None,
         *,
         relevance: FloatArray | None = None,
-        weights: FloatArray | None = None,
         conditioned_on: FloatArray | None = None,
-        costs: FloatArray | None = None,
-        budget: float | None = None,
-        groups: Sequence[Hashable] | IntArray | None = None,
-        max_per_group: int | None = None,
-        prefer: FloatArray | None = None,
-        weight: FloatArray | None = None,
-        target_weights: FloatArray | None = None,
+        limits: Limits | None = None,
+        preferences: Preferences | None = None,
     ) -> Selection:
         """Return the choices for one query, or for several at once, no candidate twice.
 
@@ -180,39 +166,18 @@ class ContextSelector(GreedySelector):
         Args:
             query: Shape (d,), or several, shape (m, d): the parts of a question or its rewrites.
                 Of several queries, the best rank of a candidate for any of them is its relevance.
+                A query that is passed twice has two shares of the choices.
             candidates: Shape (n, d), of all queries together. n may be 0.
             n_select: How many to choose at most, >= 0. Default: as many as the budget allows.
             relevance: Scores of another ranker, shape (n,), higher is better, for example of a
                 cross-encoder. Only their order counts: the i-th best candidate takes the i-th
                 largest cosine. They change the weights of the targets and not the kernel. For
                 several queries one row each, shape (m, n), or one order for all. Default: cosines.
-            weights: Share of the choices for each of several queries, shape (m,), >= 0.
-                Default: equal shares.
             conditioned_on: Embeddings that were seen before, shape (m, d). Candidates that are
                 near-duplicates of them come last. Default: none.
-            costs: Cost of each candidate, shape (n,), > 0, in any unit, for example tokens.
-                Needs `budget`. Default: no budget.
-            budget: What the choices may cost together, > 0. The next choice has the largest gain
-                over √cost of those that still fit. The best single candidate goes first if it
-                gains more than all of these (decision 0020 has the guarantee).
-            groups: The group of each candidate, n names or numbers, for example of documents.
-                Needs `max_per_group`. Default: no groups.
-            max_per_group: How many of one group at most, >= 1.
-            prefer: Which of several near-duplicates to choose, shape (n,), for example dates in
-                seconds: the highest. Only their order counts. Ties go to the more relevant, then
-                to the lower position. Applies to the 500 most relevant, and takes whatever is
-                closer than u = 0.15 for near-duplicates (decision 0021). Default: the most
-                relevant.
-            weight: Prior weight of each candidate, shape (n,), > 0, for example trust or recency.
-                Only ratios matter: half the weight counts like 0.35 standard deviations less
-                relevance. With `target_weights` its square root counts, since these differ less.
-                Near-duplicates have the weight of the one that stands for them.
-                Default: equal weights.
-            target_weights: What each candidate counts as a target, shape (n,), or (m, n) of
-                several queries, >= 0, in place of step 2. Near-duplicates have the weight of the
-                most relevant of them, and lie within u = 0.2 instead of 0.5. Only ratios matter.
-                Where all are 0, or all that differ from zero belong to candidates beyond the 500
-                most relevant, step 2 applies. Default: step 2.
+            limits: A budget, and how many of one group at most. Default: no limits.
+            preferences: Which near-duplicates to choose, prior weights, and the weights of
+                targets in place of step 2. Default: none.
 
         Returns:
             The positions in order of choice, with the weighted mean variance of the region, or
@@ -224,21 +189,11 @@ class ContextSelector(GreedySelector):
             MissingDependencyError: If `backend` is "numba" and it is not installed.
         """
         points, candidates = checked_arrays(query, candidates)
-        shares = checked_weights(weights, len(points))
         orders = _orders(relevance, len(points))
-        if not (counts := shares > 0).all():
-            points, shares = points[counts], shares[counts]
-            orders = list(compress(orders, counts))
         n = len(candidates)
-        limits = limits_of(
-            n, costs=costs, budget=budget, groups=groups, max_per_group=max_per_group
-        )
-        prefer = None if prefer is None else one_each("prefer", prefer, n)
-        if weight is not None:
-            advice = "; leave out candidates that are not to be chosen"
-            weight = one_each("weight", weight, n, above=0, advice=advice)
-        targets = _as_target_weights(target_weights, counts, n)
-        n_select = number_to_select(n_select, n, limits, repeats=False)
+        checked = checked_limits(limits, n)
+        preferences = checked_preferences(preferences, n, len(points))
+        n_select = number_to_select(n_select, n, checked, repeats=False)
         rows = self._read(points, candidates, n_select, conditioned_on)
         nearness = _ranked(rows.nearness, orders)
         if n == 0:
@@ -249,14 +204,9 @@ class ContextSelector(GreedySelector):
         is_sorted = bool((order == np.arange(n)).all())  # as stores answer: saves a copy
         if not is_sorted:
             rows, nearness = rows.take(order), nearness[:, order]
-            limits = None if limits is None else limits.take(order)
-            prefer = None if prefer is None else prefer[order]
-            weight = None if weight is None else weight[order]
-            targets = None if targets is None else targets[:, order]
-        shares = shares / shares.sum()
-        found = self._select_sorted(
-            rows, nearness, shares, n_select, limits, prefer, weight, targets
-        )
+            checked = None if checked is None else checked.take(order)
+            preferences = preferences.take(order)
+        found = self._select_sorted(rows, nearness, n_select, checked, preferences)
         return found if is_sorted else replace(found, positions=order[found.positions])
 
     def _read(
@@ -284,14 +234,13 @@ class ContextSelector(GreedySelector):
         self,
         rows: UnitRows,
         nearness: FloatArray,
-        shares: FloatArray,
         n_select: int,
-        limits: Limits | None,
-        prefer: FloatArray | None,
-        weight: FloatArray | None,
-        target_weights: FloatArray | None,
+        limits: CheckedLimits | None,
+        preferences: Preferences,
     ) -> Selection:
         """Return the choices among candidates (n, d) that come most relevant first."""
+        prefer, prior = preferences.prefer, preferences.prior
+        target_weights = preferences.target_weights
         cosines, nearest = rows.cosines(MAX_REGION)
         n_near = len(cosines)
         ranks = ranks_of(nearness)
@@ -309,16 +258,17 @@ class ContextSelector(GreedySelector):
         given = None if target_weights is None else target_weights[:, taken]
         if prefer is not None:
             taken = preferred_of_each(first_of_class(cosines, is_new, with_seen), prefer[:n_near])
-        weight = None if weight is None else weight[taken]
-        of_each = region_weights(n_near, taken, relevance, ranks, weight, given)
-        weights = of_each[0] if len(of_each) == 1 else shares @ of_each
+        prior = None if prior is None else prior[taken]
+        of_each = region_weights(n_near, taken, relevance, ranks, prior, given)
+        m = len(of_each)
+        weights = of_each[0] if m == 1 else np.full(m, 1.0 / m) @ of_each
         targets = np.flatnonzero(weights)
         priorities = np.ones(nearness.shape[1], dtype=np.int8)
         priorities[taken] = 0
         step_weights = None
-        if len(of_each) > 1:  # one query after the other
-            order = turns_of(shares, min(n_select, len(priorities)))
-            step_weights = of_each[:, targets][order]
+        if m > 1:  # one query after the other
+            turns = np.arange(min(n_select, len(priorities))) % m
+            step_weights = of_each[:, targets][turns]
         kernel = RBFKernel(length_scale=(typical / KERNEL_DECAY) ** 0.5)
         rules = Rules(
             n_select=n_select, priorities=priorities, limits=limits, step_weights=step_weights
@@ -394,25 +344,6 @@ def distinct_of_region(cosines: FloatArray, relevance: FloatArray) -> IntArray:
     cosines = cosines[np.ix_(order, order)]
     distance = distances_to_earlier(nearest_earlier(cosines), typical_distance(cosines))
     return order[distance > near_duplicate_radius(distance, NEVER_NEAR_IF_WEIGHTED)]
-
-
-def _as_target_weights(
-    target_weights: FloatArray | None, counts: BoolArray, n: int
-) -> FloatArray | None:
-    """Return what each candidate counts as a target of each query that counts, shape (m, n)."""
-    if target_weights is None:
-        return None
-    n_dimensions = 2 if is_matrix(target_weights) else 1
-    rows = np.atleast_2d(
-        as_finite_array("target_weights", target_weights, n_dimensions=n_dimensions)
-    )
-    if rows.shape != (len(counts), n) or (rows < 0).any():
-        raise InvalidInputError(
-            f"`target_weights` must be finite numbers >= 0, one for each of {n} candidate(s) and "
-            f"{len(counts)} query(s), got an array of shape {np.shape(target_weights)}"
-            + (" with others" if rows.shape == (len(counts), n) else "")
-        )
-    return rows[counts]
 
 
 def _products(rows: FloatArray, points: FloatArray) -> FloatArray:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sift_core.checks import as_finite_array, checked_positions
+from sift_core.checks import as_finite_array, as_number, checked_positions
 from sift_core.selection.kernels import Kernel, LinearKernel, unit_rows
-from sift_core.selection.posterior import Posterior, check_noise_variance
+from sift_core.selection.posterior import Posterior
 from sift_core.types import FloatArray, IntArray
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -89,7 +89,7 @@ def explain(
         >>> found.information_shared.round(3).tolist()
         [0.0, 0.085, -0.091]
     """
-    check_noise_variance(noise_variance)
+    as_number("noise_variance", noise_variance, above=0)
     posterior = Posterior.prior(
         LinearKernel() if kernel is None else kernel, noise_variance, query, candidates
     )
@@ -151,28 +151,17 @@ def irreducible_variance(
     if len(features) == 0:
         return variance
     if type(kernel) is LinearKernel:  # a subclass may compute something else
-        point = kernel.features(query[np.newaxis])[0]
-        left = _squared_distance_to_span(point, unit_rows(features))
+        point, rows = kernel.features(query[np.newaxis])[0], unit_rows(features)
+        _, singular_values, directions = np.linalg.svd(rows, full_matrices=False)
+        is_real = singular_values > max(rows.shape) * EPSILON * singular_values[0]
+        outside = point - (directions[is_real] @ point) @ directions[is_real]
+        left = float(outside @ outside)
     else:
         scales = prior.diagonal[is_filled] ** 0.5
         columns = [kernel.column(features, row) for row in features]
         correlations = np.array(columns) / scales / scales[:, np.newaxis]
-        left = variance - _explained(correlations, prior.covariance[0, is_filled] / scales)
+        eigenvalues, directions = np.linalg.eigh(correlations)
+        is_real = eigenvalues > EPSILON * eigenvalues[-1]
+        parts = (prior.covariance[0, is_filled] / scales) @ directions[:, is_real]
+        left = variance - float(np.sum(parts**2 / eigenvalues[is_real]))
     return float(np.clip(left, 0.0, variance))
-
-
-def _squared_distance_to_span(point: FloatArray, rows: FloatArray) -> float:
-    """Return the squared distance of `point` (d,) to the span of unit `rows` (n, d)."""
-    _, singular_values, directions = np.linalg.svd(rows, full_matrices=False)
-    is_real = singular_values > max(rows.shape) * EPSILON * singular_values[0]
-    directions = directions[is_real]
-    left = point - (directions @ point) @ directions
-    return float(left @ left)
-
-
-def _explained(gram: FloatArray, row: FloatArray) -> float:
-    """Return rowᵀ gram⁺ row for a positive semidefinite matrix (n, n) with unit diagonal."""
-    eigenvalues, directions = np.linalg.eigh(gram)
-    is_real = eigenvalues > EPSILON * eigenvalues[-1]
-    parts = row @ directions[:, is_real]
-    return float(np.sum(parts**2 / eigenvalues[is_real]))

@@ -12,8 +12,8 @@ import numpy as np
 from sift_core.checks import as_count, as_number, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.selection.backend import Backend
-from sift_core.selection.limits import CLOSED, Limits, Priorities
-from sift_core.selection.posterior import Posterior, check_noise_variance
+from sift_core.selection.limits import CLOSED, CheckedLimits, Priorities
+from sift_core.selection.posterior import Posterior
 from sift_core.types import BoolArray, FloatArray, Selection, StopReason
 
 # Objectives closer than this, relative to the largest, count as tied. Guess: a few
@@ -38,7 +38,7 @@ class Rules:
     n_select: int
     priorities: Priorities
     allow_repeats: bool = False
-    limits: Limits | None = None
+    limits: CheckedLimits | None = None
     step_weights: FloatArray | None = None
 
 
@@ -65,7 +65,7 @@ class Stops:
     min_gain: float | None = None
 
     def __post_init__(self) -> None:
-        check_noise_variance(self.noise_variance)
+        as_number("noise_variance", self.noise_variance, above=0)
         for name in ("alpha", "max_variance", "min_gain"):
             value = getattr(self, name)
             if value is not None:
@@ -195,7 +195,7 @@ class GreedySelector(Stops, ABC):
 
 
 def better_alone(
-    limits: Limits, gains: FloatArray, priorities: Priorities, found: Selection
+    limits: CheckedLimits, gains: FloatArray, priorities: Priorities, found: Selection
 ) -> int | None:
     """Return the candidate within the budget that alone gains more than all those found.
 

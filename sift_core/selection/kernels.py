@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from sift_core.checks import as_number, check_flag, checked_relevance, short_repr
+from sift_core.checks import as_number, check_flag, one_each, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.types import FloatArray
 
@@ -163,9 +163,9 @@ def in_the_order_of(relevance: FloatArray, cosines: FloatArray) -> FloatArray:
     equally relevant get the mean of theirs.
 
     Raises:
-        InvalidInputError: As `checked_relevance`.
+        InvalidInputError: If there are not n numbers, or one is not finite.
     """
-    relevance = checked_relevance(relevance, len(cosines))
+    relevance = one_each("relevance", relevance, len(cosines))
     _, group, sizes = np.unique(relevance, return_inverse=True, return_counts=True)
     dealt = np.empty(len(cosines))
     dealt[np.argsort(relevance, kind="stable")] = np.sort(cosines)

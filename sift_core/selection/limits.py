@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sift_core.checks import as_count, as_finite_array, as_number
+from sift_core.checks import as_count, as_number, check_instance, one_each
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Selector
 from sift_core.types import FloatArray, IntArray
@@ -25,7 +25,48 @@ ROUNDING = 1e-12  # of a sum of costs, relative to the budget
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Limits:
-    """A budget, a cap per group, or both. `limits_of` makes and checks them.
+    """What the choices may cost together, and how many of one group may be among them.
+
+    Args:
+        costs: Cost of each candidate, shape (n,), > 0, in any unit, for example tokens. The
+            highest is at most 1e12 times the lowest. Needs `budget`. Default: no budget.
+        budget: What the choices may cost together, > 0, in the same unit. The next choice has the
+            largest gain over √cost of those that still fit. The best single candidate goes first
+            if it gains more than all of these (decision 0020 has the guarantee). Needs `costs`.
+        groups: The group of each candidate, n names or numbers, for example of documents.
+            Needs `max_per_group`. Default: no groups.
+        max_per_group: How many of one group at most, >= 1. Needs `groups`.
+
+    Raises:
+        InvalidInputError: If one comes without the other. A selector refuses other values that it
+            cannot use.
+    """
+
+    costs: FloatArray | Sequence[float] | None = None
+    budget: float | None = None
+    groups: Sequence[Hashable] | IntArray | None = None
+    max_per_group: int | None = None
+
+    def __post_init__(self) -> None:
+        for one, other in (("costs", "budget"), ("groups", "max_per_group")):
+            given = [name for name in (one, other) if getattr(self, name) is not None]
+            if len(given) == 1:
+                absent = other if given == [one] else one
+                raise InvalidInputError(
+                    f"`{given[0]}` limits nothing without `{absent}`; pass both"
+                )
+
+    def take(self, rows: IntArray) -> Limits:
+        """Return the limits of the candidates at some positions, in that order."""
+        places = rows.tolist()
+        costs = None if self.costs is None else [self.costs[row] for row in places]
+        groups = None if self.groups is None else [self.groups[row] for row in places]
+        return replace(self, costs=costs, groups=groups)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CheckedLimits:
+    """The limits of n candidates as the loops take them; made by `checked_limits`.
 
     Args:
         costs: Cost of each candidate, shape (n,), float64, in units of the highest.
@@ -40,7 +81,7 @@ class Limits:
     groups: IntArray
     rooms: IntArray
 
-    def take(self, order: IntArray) -> Limits:
+    def take(self, order: IntArray) -> CheckedLimits:
         """Return the limits of the candidates at some positions, in that order."""
         groups = self.groups[order] if len(self.groups) else self.groups
         return replace(self, costs=self.costs[order], groups=groups)
@@ -67,97 +108,58 @@ class Limits:
         return prices
 
 
-def limits_of(
-    n: int,
-    *,
-    costs: FloatArray | None = None,
-    budget: float | None = None,
-    groups: Sequence[Hashable] | IntArray | None = None,
-    max_per_group: int | None = None,
-) -> Limits | None:
+def checked_limits(limits: Limits | None, n: int) -> CheckedLimits | None:
     """Check the limits of n candidates; return None if nothing is limited.
 
-    Args:
-        n: How many candidates there are.
-        costs: Cost of each candidate, shape (n,), > 0, in any unit, for instance tokens. The
-            highest is at most 1e12 times the lowest. Needs `budget`. Default: no budget.
-        budget: What the choices may cost together, > 0, in the same unit. Needs `costs`.
-        groups: The group of each candidate, n names or numbers, for instance of documents.
-            Needs `max_per_group`. Default: no groups.
-        max_per_group: How many of one group may be chosen, >= 1. Needs `groups`.
-
     Raises:
-        InvalidInputError: If one comes without the other, there are not n, or one is out of range.
+        InvalidInputError: If there are not n costs or groups, or a value is out of range.
     """
-    for one, other, given, missing in (
-        ("costs", "budget", costs, budget),
-        ("groups", "max_per_group", groups, max_per_group),
-    ):
-        if (given is None) != (missing is None):
-            present, absent = (one, other) if missing is None else (other, one)
-            raise InvalidInputError(f"`{present}` limits nothing without `{absent}`; pass both")
-    if costs is None and groups is None:
+    if limits is not None:
+        check_instance("limits", limits, Limits)
+    if limits is None or (limits.costs is None and limits.groups is None):
         return None
-    checked = np.ones(n) if costs is None else one_each("costs", costs, n, above=0)
-    highest, spendable = float(checked.max(initial=0.0)) or 1.0, np.inf
-    if n and not checked.min() >= highest / LARGEST_RATIO:
+    costs = np.ones(n) if limits.costs is None else one_each("costs", limits.costs, n, above=0)
+    highest, budget = float(costs.max(initial=0.0)) or 1.0, np.inf
+    if n and not costs.min() >= highest / LARGEST_RATIO:
         raise InvalidInputError(
             f"`costs` must be within a factor of {LARGEST_RATIO:g} of each other, got "
-            f"{checked.min():g} to {highest:g}"
+            f"{costs.min():g} to {highest:g}"
         )
-    if budget is not None:
-        spendable = as_number("budget", budget, above=0) / highest * (1.0 + ROUNDING)
-        spendable = min(spendable, sys.float_info.max)  # infinite is without a budget
-    numbers: IntArray = np.empty(0, dtype=np.int64)
+    if limits.budget is not None:
+        budget = as_number("budget", limits.budget, above=0) / highest * (1.0 + ROUNDING)
+        budget = min(budget, sys.float_info.max)  # infinite is without a budget
+    groups: IntArray = np.empty(0, dtype=np.int64)
     rooms: IntArray = np.empty(0, dtype=np.int64)
-    if groups is not None:
-        numbers = _numbered(groups, n)
-        room = min(as_count("max_per_group", max_per_group, minimum=1), np.iinfo(np.int64).max)
-        rooms = np.full(len(set(numbers.tolist())), room, dtype=np.int64)
-    return Limits(costs=checked / highest, budget=spendable, groups=numbers, rooms=rooms)
-
-
-def one_each(
-    name: str, values: FloatArray, n: int, *, above: float = -np.inf, advice: str = ""
-) -> FloatArray:
-    """Return one finite number a candidate, shape (n,), as a new float64 array.
-
-    Raises:
-        InvalidInputError: If there are not n numbers, or one is not finite or not `above`. The
-            message on the last ends with `advice`.
-    """
-    values = as_finite_array(name, values, n_dimensions=1).astype(np.float64)
-    if len(values) != n:
-        raise InvalidInputError(
-            f"`{name}` must have one number a candidate: {n} candidate(s), {len(values)} number(s)"
-        )
-    if not (values > above).all():
-        first = int(np.argmin(values > above))
-        raise InvalidInputError(
-            f"`{name}` must be > {above:g}, got {values[first]:g} at {first}{advice}"
-        )
-    return values
+    if limits.groups is not None:
+        groups = _numbered(limits.groups, n)
+        room = as_count("max_per_group", limits.max_per_group, minimum=1)
+        n_groups = len(set(groups.tolist()))
+        rooms = np.full(n_groups, min(room, np.iinfo(np.int64).max), dtype=np.int64)
+    return CheckedLimits(costs=costs / highest, budget=budget, groups=groups, rooms=rooms)
 
 
 def _numbered(groups: Sequence[Hashable] | IntArray, n: int) -> IntArray:
     """Number the groups from 0 in order of appearance, shape (n,)."""
     if isinstance(groups, str):
         raise InvalidInputError("`groups` must have one name a candidate, got one text")
-    names = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
-    if len(names) != n:
-        raise InvalidInputError(
-            f"`groups` must have one name a candidate: {n} candidate(s), {len(names)} name(s)"
-        )
     numbers: dict[Hashable, int] = {}
     try:
-        return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
-    except TypeError as error:  # a list has no hash
+        names = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
+        found = [numbers.setdefault(name, len(numbers)) for name in names]
+    except TypeError as error:  # a list has no hash, a number no length
         raise InvalidInputError(
             f"`groups` must have names that can be compared: {error}"
         ) from error
+    if len(found) != n:
+        raise InvalidInputError(
+            f"`groups` must have one name a candidate: {n} candidate(s), {len(found)} name(s)"
+        )
+    return np.array(found, dtype=np.int64)
 
 
-def number_to_select(n_select: int | None, n: int, limits: Limits | None, *, repeats: bool) -> int:
+def number_to_select(
+    n_select: int | None, n: int, limits: CheckedLimits | None, *, repeats: bool
+) -> int:
     """Return `n_select` as an int; if it is None and a budget ends the choice, n + 1.
 
     Raises:
@@ -169,41 +171,11 @@ def number_to_select(n_select: int | None, n: int, limits: Limits | None, *, rep
     if repeats or limits is None or np.isinf(limits.budget):
         raise InvalidInputError(
             "`n_select` must be a whole number, got None; it may be left out only without repeats "
-            "and with `costs` and `budget`"
+            "and with limits that have `costs` and `budget`"
         )
     return n + 1
 
 
-def check_takes_limits(selector: Selector) -> None:
-    """Check that the `select` of a selector takes a budget and groups.
-
-    Raises:
-        InvalidInputError: If it does not.
-    """
-    names = {"costs", "budget", "groups", "max_per_group"}
-    able = "ContextSelector's and SIFTSelector's do"
-    _check_takes(selector, names, "a limit on tokens or documents", able)
-
-
-def check_takes_preference(selector: Selector) -> None:
-    """Check that the `select` of a selector takes `prefer` and `weight`.
-
-    Raises:
-        InvalidInputError: If it does not.
-    """
-    able = "ContextSelector's does"
-    _check_takes(selector, {"prefer", "weight"}, "the newest version, or recency,", able)
-
-
-def takes_target_weights(selector: Selector) -> bool:
-    """Return whether the `select` of a selector takes `target_weights`; ContextSelector's does."""
-    return "target_weights" in inspect.signature(selector.select).parameters
-
-
-def _check_takes(selector: Selector, names: set[str], what: str, able: str) -> None:
-    lacking = names - inspect.signature(selector.select).parameters.keys()
-    if lacking:
-        raise InvalidInputError(
-            f"{what} needs a selector whose `select` takes {', '.join(sorted(lacking))}, as "
-            f"{able}; got {type(selector).__name__}"
-        )
+def takes(selector: Selector, name: str) -> bool:
+    """Return whether the `select` of a selector takes an argument of this name."""
+    return name in inspect.signature(selector.select).parameters

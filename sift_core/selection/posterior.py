@@ -230,22 +230,13 @@ def posterior_variances(
         InvalidInputError: If shapes do not fit, a number is not finite, a vector is all
             zero, or `noise_variance` is not > 0.
     """
-    check_noise_variance(noise_variance)
+    as_number("noise_variance", noise_variance, above=0)
     posterior = Posterior.prior(
         LinearKernel() if kernel is None else kernel, noise_variance, query, chosen
     )
     for position in range(posterior.n):
         posterior.observe(position)
     return np.array(posterior.variances)
-
-
-def check_noise_variance(noise_variance: float) -> None:
-    """Refuse what is not a finite number > 0.
-
-    Raises:
-        InvalidInputError: If so.
-    """
-    as_number("noise_variance", noise_variance, above=0)
 
 
 def too_little_noise(noise_variance: float) -> NumericalError:

@@ -114,24 +114,6 @@ def region_weights(
     return weights
 
 
-def turns_of(shares: FloatArray, n: int) -> IntArray:
-    """Return the question of each of n choices, so that each has its share at any time.
-
-    Jefferson's method: the next is for the question with the largest share over one more than
-    the number of choices that it had; ties go to the first.
-
-    Args:
-        shares: What each question counts, shape (m,), > 0.
-        n: How many choices there are.
-    """
-    had = np.zeros(len(shares))
-    order = np.empty(n, dtype=np.int64)
-    for i in range(n):
-        order[i] = np.argmax(shares / (had + 1.0))
-        had[order[i]] += 1.0
-    return order
-
-
 def _relative_weights(
     relevance: FloatArray, spread: float, weight: FloatArray | None
 ) -> FloatArray:

@@ -9,6 +9,8 @@ import numpy as np
 from sift_core.errors import InvalidInputError
 from sift_core.types import FloatArray
 
+__all__ = ["relevance_of_scores"]
+
 # Stores compute cosines in float32: closer than this, two are equal for all that they say.
 ROUNDING = 1e-5
 

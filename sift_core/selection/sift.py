@@ -6,7 +6,6 @@ N → `n_select`, K → n, σ²_n(x*) → `variances[n]`, ψ(X) → the sum of `
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,9 +14,9 @@ from sift_core.checks import check_flag, checked_weights
 from sift_core.selection.backend import compiled_for
 from sift_core.selection.greedy import GreedySelector, Rules
 from sift_core.selection.kernels import Kernel, LinearKernel, RBFKernel
-from sift_core.selection.limits import limits_of, number_to_select
+from sift_core.selection.limits import Limits, checked_limits, number_to_select
 from sift_core.selection.posterior import Posterior
-from sift_core.types import FloatArray, IntArray, Selection
+from sift_core.types import FloatArray, Selection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +77,7 @@ class SIFTSelector(GreedySelector):
         relevance: FloatArray | None = None,
         weights: FloatArray | None = None,
         conditioned_on: FloatArray | None = None,
-        costs: FloatArray | None = None,
-        budget: float | None = None,
-        groups: Sequence[Hashable] | IntArray | None = None,
-        max_per_group: int | None = None,
+        limits: Limits | None = None,
     ) -> Selection:
         """Return the choices for one query.
 
@@ -98,14 +94,7 @@ class SIFTSelector(GreedySelector):
             weights: Weight of each target's variance, shape (t,), >= 0. Default: 1.
             conditioned_on: Embeddings that were seen before, shape (m, d), for example earlier in
                 a conversation. Takes O(m · n · (d + m)) more. Default: none.
-            costs: Cost of each candidate, shape (n,), > 0, in any unit, for example tokens.
-                Needs `budget`. Default: no budget.
-            budget: What the choices may cost together, > 0. The next choice has the largest gain
-                over √cost of those that still fit. The best single candidate goes first if it
-                gains more than all of these (decision 0020 has the guarantee).
-            groups: The group of each candidate, n names or numbers, for example of documents.
-                Needs `max_per_group`. Default: no groups.
-            max_per_group: How many of one group at most, >= 1.
+            limits: A budget, and how many of one group at most. Default: no limits.
 
         Returns:
             The positions in order of choice with the variance before and after each.
@@ -117,21 +106,19 @@ class SIFTSelector(GreedySelector):
             MissingDependencyError: If `backend` is "numba" and it is not installed.
         """
         n = _length(candidates)
-        limits = limits_of(
-            n, costs=costs, budget=budget, groups=groups, max_per_group=max_per_group
-        )
+        checked = checked_limits(limits, n)
         rules = Rules(
-            n_select=number_to_select(n_select, n, limits, repeats=self.allow_repeats),
+            n_select=number_to_select(n_select, n, checked, repeats=self.allow_repeats),
             priorities=np.zeros(n, dtype=np.int8),
             allow_repeats=self.allow_repeats,
-            limits=limits,
+            limits=checked,
         )
         compiled = compiled_for(self.backend, candidates)
         if compiled is not None and conditioned_on is None and _is_compiled(self.kernel):
             rows = compiled.read(_as_rows(query), candidates, rules.n_select)
             if rows is not None:
-                checked = checked_weights(weights, len(rows.nearness))
-                found: Selection = rows.choose_for_queries(self, self.kernel, checked, rules)
+                own = checked_weights(weights, len(rows.nearness))
+                found: Selection = rows.choose_for_queries(self, self.kernel, own, rules)
                 return found
 
         def prior() -> Posterior:

@@ -6,11 +6,10 @@ The recursion of `sift_core.selection.posterior` with a batch axis in front. Pap
 
 from __future__ import annotations
 
-from sift_core.checks import as_count
+from sift_core.checks import as_count, as_number
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.selection.greedy import TIE_TOLERANCE
 from sift_core.selection.kernels import LinearKernel, RBFKernel
-from sift_core.selection.posterior import check_noise_variance
 
 try:
     import torch
@@ -58,7 +57,7 @@ def select_batch(
     if not (type(kernel) is RBFKernel or (type(kernel) is LinearKernel and kernel.normalize)):
         raise InvalidInputError(f"`kernel` must be LinearKernel() or an RBFKernel, got {kernel!r}")
     n_select = as_count("n_select", n_select, minimum=0)
-    check_noise_variance(noise_variance)
+    as_number("noise_variance", noise_variance, above=0)
     targets = _unit_rows("queries", queries, n_dimensions=2)
     features = _unit_rows("candidates", candidates, n_dimensions=3)
     b, n, d = features.shape

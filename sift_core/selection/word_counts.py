@@ -5,9 +5,7 @@ NumPy splits and hashes many texts at once, so that no Python object is made for
 
 from __future__ import annotations
 
-import re
 import threading
-import unicodedata
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, repeat
@@ -16,32 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from sift_core.checks import as_count
-from sift_core.types import BoolArray, FloatArray, IntArray
+from sift_core.selection.word_splitting import split_words
+from sift_core.types import FloatArray, IntArray
 
 HEADING = 2  # how often a word of a heading counts in addition. From the prototype, measured there.
 CACHE_BYTES = 64 * 2**20  # about 20,000 chunks of 256 tokens
-LEAST_DIGITS = 4  # of a part of a number that counts by itself, as a year in a date does
 BLOCK_LENGTH = 2**16  # characters split at once: arrays of them stay in the processor's cache
-
-# What a character is to a word. 0 stands for characters that were not looked up yet.
-_OTHER, _IGNORED, _CONNECTOR, _UNSPACED, _UNDERSCORE, _DIGIT, _LETTER = range(1, 8)
-_CONNECTORS = (".", "-", "/", ":")
-_KIND = 0b001111
-_COMPATIBLE = 0b010000  # NFKC may make other words of it, alone or with its neighbours
-_MARK = 0b100000  # a combining mark
-
-_UNSPACED_SCRIPTS = (
-    *("CJK ", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"),
-    *("THAI", "LAO", "KHMER", "MYANMAR"),
-)
-_JAMO = ("HANGUL CHOSEONG", "HANGUL JUNGSEONG", "HANGUL JONGSEONG")
-_VOWEL_POINTS = ("ARABIC", "HEBREW")  # marks of these scripts, which most texts leave out
-
-# NFKC sorts runs of marks in quadratic time: 32,000 of them take 0.8 s. Unicode's Stream-Safe
-# Text Format (UAX 15) ends them after 30.
-_LONGEST_MARKS = 30
-_TOO_MANY_MARKS = bytes([_MARK]) * (_LONGEST_MARKS + 1)
-_MARKS = re.compile(rf"([^\w\s]{{{_LONGEST_MARKS}}})[^\w\s]+")
 
 # The hash of a word c_0 c_1 … is Σ c_i · B^i modulo 2^64 for an odd B, with its bits mixed. Sums
 # from the beginning of a block times a power of 1 / B give the sums of each word in it. The
@@ -49,9 +27,6 @@ _MARKS = re.compile(rf"([^\w\s]{{{_LONGEST_MARKS}}})[^\w\s]+")
 _BASE = 0x9E3779B97F4A7C15
 _INVERSE = pow(_BASE, -1, 2**64)
 _MIXERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype=np.uint64)
-
-_PAGE = 256  # characters looked up together
-_kinds = np.zeros(0x110000, dtype=np.uint8)  # filled page by page, each time with the same values
 
 
 class WordCounts(NamedTuple):
@@ -168,7 +143,7 @@ def spellings(text: str, wanted: IntArray | None = None, n_dropped: int = 0) -> 
     """
     found: dict[int, str] = {}
     for block in _blocks(text):
-        codes, starts, ends = _split(f"\0{block}\0")
+        codes, starts, ends = split_words(f"\0{block}\0")
         hashes = _hashes(codes, starts, ends) >> n_dropped
         if wanted is not None:
             is_wanted = np.isin(hashes, wanted)
@@ -195,7 +170,7 @@ def _spelled_as(codes: IntArray, start: int, end: int) -> str:
 
 def _spelled(block: str) -> list[str]:
     """Return each word of a block in its order."""
-    codes, starts, ends = _split(f"\0{block}\0")
+    codes, starts, ends = split_words(f"\0{block}\0")
     order = np.lexsort((-ends, starts))
     pairs = zip(starts[order].tolist(), ends[order].tolist(), strict=True)
     return [_spelled_as(codes, start, end) for start, end in pairs]
@@ -263,7 +238,7 @@ def _blocks(text: str) -> Iterator[str]:
 def _count_batch(pieces: list[_Piece]) -> list[tuple[IntArray, IntArray]]:
     """Return hashes (v,), ascending, and counts (v,) of each text from the first to the last."""
     first, last = pieces[0].text_number, pieces[-1].text_number
-    codes, starts, ends = _split("\0".join(["", *(piece.block for piece in pieces), ""]))
+    codes, starts, ends = split_words("\0".join(["", *(piece.block for piece in pieces), ""]))
     hashes = _hashes(codes, starts, ends)
     piece = np.searchsorted(np.flatnonzero(codes == 0), starts) - 1
     # A batch has at most 2^16 pieces, and NumPy sorts 16 bits by radix.
@@ -291,134 +266,6 @@ def _merged(parts: list[tuple[IntArray, IntArray]]) -> WordCounts:
     log_counts: FloatArray = np.log1p(counts)
     hashes.flags.writeable = log_counts.flags.writeable = False  # others get the same
     return WordCounts(hashes, log_counts)
-
-
-def _split(block: str) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the characters of a block, folded, and where each word starts and ends.
-
-    Args:
-        block: Begins and ends with NUL.
-
-    Returns:
-        Code points (c,), uint32, and positions of each word (w,), in no order.
-    """
-    codes, kinds = _folded(block)
-    is_word = kinds >= _UNDERSCORE
-    is_joint = kinds == _CONNECTOR
-    is_joint[1:-1] &= is_word[:-2] & is_word[2:]
-    found = [_runs(is_word | is_joint)]
-    is_joint |= kinds == _UNDERSCORE
-    if is_joint.any():
-        starts, ends = _runs(kinds >= _DIGIT)
-        is_part = (ends - starts > 1) & (is_joint[starts - 1] | is_joint[ends])
-        starts, ends = starts[is_part], ends[is_part]
-        n_letters = np.cumsum(kinds == _LETTER)
-        whole_starts, whole_ends = found[0]
-        whole = np.searchsorted(whole_starts, starts, side="right") - 1
-        # "2.13.0" is one thing, and "TRF-636699" is asked for by its number alone.
-        counts = n_letters[whole_ends[whole] - 1] > n_letters[whole_starts[whole] - 1]
-        counts |= ends - starts >= LEAST_DIGITS
-        found.append((starts[counts], ends[counts]))
-    is_unspaced = kinds == _UNSPACED
-    if is_unspaced.any():
-        pairs = np.flatnonzero(is_unspaced[:-1] & is_unspaced[1:])
-        alone = np.flatnonzero(is_unspaced[1:-1] & ~is_unspaced[:-2] & ~is_unspaced[2:]) + 1
-        found += [(pairs, pairs + 2), (alone, alone + 1)]
-    starts, ends = (np.concatenate(positions) for positions in zip(*found, strict=True))
-    return codes, starts, ends
-
-
-def _runs(is_in: BoolArray) -> tuple[IntArray, IntArray]:
-    """Return where runs of True start and end; the first and the last are False."""
-    edges = np.flatnonzero(is_in[1:] != is_in[:-1]) + 1
-    return edges[::2], edges[1::2]
-
-
-def _folded(block: str) -> tuple[IntArray, IntArray]:
-    """Return the characters that count and their kinds, shapes (c,), in one spelling of many."""
-    if not block.isascii():
-        block = _normalised(block)
-    codes = _codes(block.casefold())
-    kinds = _kinds_of(codes) & _KIND
-    is_kept = kinds != _IGNORED
-    return (codes, kinds) if is_kept.all() else (codes[is_kept], kinds[is_kept])
-
-
-def _normalised(block: str) -> str:
-    """Return a block in normal form NFKC where that matters to words.
-
-    Only texts with characters that need it are normalised, which takes half as long as the rest.
-    """
-    codes = _codes(block)
-    kinds = _kinds_of(codes)
-    changed = np.flatnonzero(kinds & _COMPATIBLE)
-    if len(changed):
-        texts = block.split("\0")
-        has_runs = _TOO_MANY_MARKS in (kinds & _MARK).tobytes()
-        for number in np.unique(np.searchsorted(np.flatnonzero(codes == 0), changed)).tolist():
-            text = _MARKS.sub(r"\1", texts[number]) if has_runs else texts[number]
-            # NFKC makes "tm" of "™", which would become the end of a name.
-            texts[number] = unicodedata.normalize("NFKC", text.replace("™", " "))
-        block = "\0".join(texts)
-    return block.replace("\N{HYPHEN}", "-").replace("\N{NON-BREAKING HYPHEN}", "-")
-
-
-def _codes(text: str) -> IntArray:
-    """Return the code points of a text."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-
-
-def _kinds_of(codes: IntArray) -> IntArray:
-    """Return what each character is, with its flags, shape (c,), uint8."""
-    kinds = _kinds[codes]
-    if not kinds.all():
-        for page in np.unique(codes[kinds == 0] // _PAGE).tolist():
-            start = page * _PAGE
-            _kinds[start : start + _PAGE] = [
-                _kind_of(chr(code)) for code in range(start, start + _PAGE)
-            ]
-        kinds = _kinds[codes]
-    return kinds
-
-
-def _kind_of(character: str) -> int:
-    """Return what a character is by Python's Unicode tables, with its flags."""
-    category = unicodedata.category(character)
-    name = unicodedata.name(character, "")
-    is_mark = category[0] == "M"
-    flags = _COMPATIBLE if is_mark or name.startswith(_JAMO) or _is_changed(character) else 0
-    flags |= _MARK if is_mark else 0
-    if character == "_":
-        return _UNDERSCORE | flags
-    if character in _CONNECTORS:
-        return _CONNECTOR | flags
-    if _is_ignored(character, category, name):
-        return _IGNORED | flags
-    if (is_mark or category in ("Lo", "Lm", "Nl")) and name.startswith(_UNSPACED_SCRIPTS):
-        return _UNSPACED | flags
-    if character.isdigit():
-        return _DIGIT | flags
-    return (_LETTER if is_mark or character.isalnum() else _OTHER) | flags
-
-
-def _is_changed(character: str) -> bool:
-    """Return whether NFKC turns a character into others that belong to words or join them."""
-    normal = unicodedata.normalize("NFKC", character)
-    return normal != character and (
-        normal in _CONNECTORS
-        or any(c == "_" or c.isalnum() or unicodedata.category(c)[0] == "M" for c in normal)
-    )
-
-
-def _is_ignored(character: str, category: str, name: str) -> bool:
-    """Return whether words are the same without a character."""
-    if category == "Cf":
-        return character != "\N{ZERO WIDTH SPACE}"  # separates words of scripts without spaces
-    return (
-        category == "Me"
-        or character == "\N{ARABIC TATWEEL}"
-        or (category == "Mn" and name.startswith((*_VOWEL_POINTS, "VARIATION SELECTOR")))
-    )
 
 
 def _hashes(codes: IntArray, starts: IntArray, ends: IntArray) -> IntArray:

@@ -10,13 +10,12 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
-from sift_core.choice import asearch
-from sift_core.comparison import TITLES, compare_methods
+from sift_core.choice import TITLES, asearch, compare_methods
 from sift_core.explanation import Chosen
 from sift_core.option_fields import LIVE, with_option_fields
 from sift_core.options import token_counter
 from sift_core.selection.explain import explain
-from sift_core.selection.select import selector_from_settings
+from sift_core.selection.select import selector_of
 from sift_core.service.errors import RefusedError
 from sift_core.service.http import (
     MAX_CANDIDATES,
@@ -75,9 +74,7 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     _check(request)
     selector = service.selector
     if request.kernel != "auto" or request.noise_variance is not None:
-        selector = selector_from_settings(
-            kernel=request.kernel, noise_variance=request.noise_variance
-        )
+        selector = selector_of(request.kernel, request.noise_variance)
     options = request.choice_options(selector=selector, count_tokens=token_counter(embedder))
     started = time.perf_counter()
     texts = request.queries or [request.query]

@@ -11,7 +11,7 @@ import numpy as np
 
 from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.protocols import CandidateSource
+from sift_core.protocols import CandidateSource, Lookup
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.sources.contract import (
     LexicalFetching,
@@ -21,7 +21,7 @@ from sift_core.sources.contract import (
     has_words,
     look_up,
 )
-from sift_core.types import CandidatePool, Lookup, Query
+from sift_core.types import CandidatePool, Query
 
 
 class CombinedSource(LexicalFetching):

@@ -13,9 +13,9 @@ import numpy as np
 
 from sift_core.checks import as_count
 from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.protocols import BatchCandidateSource, CandidateSource
+from sift_core.protocols import BatchCandidateSource, CandidateSource, Lookup
 from sift_core.selection.cosines import cosine_similarities
-from sift_core.types import CandidatePool, DocumentSample, FloatArray, Lookup, Metadata, Query
+from sift_core.types import CandidatePool, DocumentSample, FloatArray, Metadata, Query
 
 
 class LexicalFetching(ABC):

@@ -9,6 +9,7 @@ import numpy as np
 
 from sift_core.checks import as_finite_array
 from sift_core.errors import InvalidInputError
+from sift_core.protocols import Lookup
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.sources.contract import (
     CopiedOnRead,
@@ -27,7 +28,6 @@ from sift_core.types import (
     DocumentSample,
     FloatArray,
     IntArray,
-    Lookup,
     Metadata,
     Query,
 )

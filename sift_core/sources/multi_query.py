@@ -10,11 +10,11 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from sift_core.checks import check_queries
-from sift_core.protocols import CandidateSource, Embedder, LexicalSource
+from sift_core.protocols import CandidateSource, Embedder, LexicalSource, Lookup
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.word_counts import words_of
 from sift_core.sources.contract import afetch_all, fetch_all
-from sift_core.types import CandidatePool, Lookup, Query
+from sift_core.types import CandidatePool, Query
 
 RANK_SHIFT = 60  # Cormack, Clarke and Buettcher (SIGIR 2009), measured there
 

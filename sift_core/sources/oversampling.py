@@ -18,7 +18,7 @@ import numpy as np
 
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
-from sift_core.protocols import CandidateSource
+from sift_core.protocols import CandidateSource, Lookup
 from sift_core.selection.context import distinct
 from sift_core.sources.contract import (
     LexicalFetching,
@@ -29,7 +29,7 @@ from sift_core.sources.contract import (
     has_words,
     look_up,
 )
-from sift_core.types import CandidatePool, FloatArray, IntArray, Lookup, Query
+from sift_core.types import CandidatePool, FloatArray, IntArray, Query
 
 # Decision 0008 has the measurements behind these.
 DISTINCT_A_CHOICE = 2  # distinct chunks that a pool should have for each one that is chosen
@@ -68,7 +68,7 @@ class OversamplingSource(LexicalFetching):
         n_select: How many are to be chosen from a pool, >= 1.
         max_candidates: What no fetch asks for more than, >= 1. If None 2,000, or the
             caller's `n_candidates` where that is more.
-        prefer: What `ContextSelector.select` is to take as `prefer` for a pool, shape (n,), for
+        prefer: What `Preferences` has as `prefer` for a pool, shape (n,), for
             instance its dates; None for the most relevant.
 
     Raises:

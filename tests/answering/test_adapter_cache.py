@@ -20,8 +20,8 @@ from sift_core.answering.model.adapters import (
     Adapter,
     AdapterLayout,
 )
+from sift_core.answering.report import FineTuningReport
 from sift_core.errors import AdapterCacheWarning
-from sift_core.types import FineTuningReport
 from tests.answering.plain_peft import lora
 
 SETTINGS = FineTuningSettings(lora=lora(4), learning_rate=1e-2)

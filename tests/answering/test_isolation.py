@@ -15,7 +15,6 @@ import torch
 from sift_core import (
     AnswerError,
     AnswerMode,
-    BusyError,
     CandidatePool,
     ChoiceOptions,
     NearestNeighborSelector,
@@ -27,6 +26,7 @@ from sift_core.answering import (
     fine_tuned,
 )
 from sift_core.answering.model.fair_lock import MAX_QUEUED, N_WORKERS, FairLock, Workers
+from sift_core.errors import BusyError
 from sift_core.testing import HashingEmbedder
 from tests.answering.plain_peft import assert_same_state, lora, state_of
 from tests.engines import engine_of

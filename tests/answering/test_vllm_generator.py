@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from sift_core import AdapterServerError, ChoiceOptions, InvalidInputError
+from sift_core import ChoiceOptions, InvalidInputError
 from sift_core.answering import FineTuningSettings, VllmGenerator, VllmServer
 from sift_core.answering.model.generation_options import seeded
+from sift_core.errors import AdapterServerError
 from tests.answering.plain_peft import TEXTS, lora
 from tests.answering.vllm_double import BASE, entries
 from tests.engines import engine_of

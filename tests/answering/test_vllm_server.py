@@ -18,8 +18,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sift_core import AdapterServerError, InvalidInputError, SiftError
+from sift_core import InvalidInputError, SiftError
 from sift_core.answering import FineTuningSettings, VllmServer, fine_tune
+from sift_core.errors import AdapterServerError
 from tests.answering.plain_peft import TEXTS, loaded_by_peft, logits_of, lora
 from tests.answering.vllm_double import BASE, LINEAR, Vllm, entries, serving
 

@@ -171,9 +171,9 @@ def _other(selector, every=1, target="query"):
     return Case(choose=choose, every=every, has_backends=False)
 
 
-def _function(**settings):
+def _function(selector=None):
     def choose(pool, backend):
-        return select(pool.query, pool.candidates, pool.n_select, **settings)
+        return select(pool.query, pool.candidates, pool.n_select, selector=selector)
 
     return Case(choose=choose, every=4, has_backends=False)
 
@@ -209,7 +209,9 @@ CASES = {
     "context, max_variance": _context(4, max_variance=0.5),
     "context, min_gain": _context(4, min_gain=0.02),
     "select": _function(),
-    "select, rbf": _function(kernel=RBFKernel(), noise_variance=0.01, allow_repeats=True),
+    "select, rbf": _function(
+        SIFTSelector(kernel=RBFKernel(), noise_variance=0.01, allow_repeats=True)
+    ),
     "lazy": _other(LazySIFTSelector()),
     "lazy, rbf": _other(LazySIFTSelector(kernel=LONG, noise_variance=0.1), 4),
     "lazy, repeats": _other(LazySIFTSelector(noise_variance=0.1, allow_repeats=True), 4),

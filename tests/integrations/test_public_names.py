@@ -19,10 +19,14 @@ PUBLIC_PACKAGES = [
     "sift_core.embedders",
     "sift_core.option_fields",
     "sift_core.options",
+    "sift_core.pacing",
+    "sift_core.places",
     "sift_core.plugins",
+    "sift_core.selection.scores",
     "sift_core.sources",
     "sift_core.sources.faiss",
     "sift_core.sources.qdrant",
+    "sift_core.vector_cache",
 ]
 
 

@@ -248,27 +248,6 @@ def test_a_tie_goes_to_the_lowest_position(backend):
     assert backwards.positions.tolist() == chosen.positions.tolist()
 
 
-@pytest.mark.parametrize("noise", [1e-8, 0.2, 1e4])
-def test_the_variance_starts_at_one_and_never_rises(backend, noise):
-    for seed in range(5):
-        query, candidates, _ = with_near_duplicates(seed, 10, 1 + seed)
-        selector = ContextSelector(**under(noise, backend=backend))
-        variances = selector.select(query, candidates, 60).variances
-        assert variances[0] == pytest.approx(1.0, abs=1e-12)
-        assert (np.diff(variances) <= 0).all()
-        assert variances[-1] >= 0
-
-
-def test_permuting_the_pool_permutes_the_choice(backend):
-    query, candidates, _ = with_near_duplicates(17, 15, 3)
-    order = np.random.default_rng(17).permutation(45)
-    chosen, permuted = (
-        choice(backend, query, pool, 30) for pool in (candidates, candidates[order])
-    )
-    assert order[permuted.positions].tolist() == chosen.positions.tolist()
-    np.testing.assert_allclose(permuted.variances, chosen.variances, atol=1e-12)
-
-
 @pytest.mark.parametrize("n_copies", [1, 3])
 @pytest.mark.parametrize("b", [0.5, 3.0])
 def test_a_common_direction_changes_nothing(backend, b, n_copies):
@@ -278,28 +257,6 @@ def test_a_common_direction_changes_nothing(backend, b, n_copies):
     chosen = choice(backend, query, candidates, 15)
     others = choice(backend, np.append(query, b**0.5), shifted, 15)
     assert_same(others, chosen, atol=1e-9)
-
-
-def test_rotations_and_lengths_change_nothing(backend):
-    query, candidates, _ = with_near_duplicates(19, 20, 2)
-    rng = np.random.default_rng(19)
-    rotation = np.linalg.qr(rng.standard_normal((32, 32)))[0]
-    lengths = rng.uniform(1e-3, 1e3, (40, 1))
-    chosen = choice(backend, query, candidates, 15)
-    others = choice(backend, 5 * query @ rotation, lengths * candidates @ rotation, 15)
-    assert_same(others, chosen, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    "transform",
-    [np.exp, lambda r: 1e6 * r - 5, lambda r: r**3, lambda r: np.argsort(np.argsort(r))],
-)
-def test_only_the_order_of_the_relevance_counts(backend, transform):
-    query, candidates, _ = with_near_duplicates(21, 15, 2)
-    relevance = np.random.default_rng(21).standard_normal(30)
-    chosen = choice(backend, query, candidates, relevance=relevance)
-    others = choice(backend, query, candidates, relevance=transform(relevance))
-    assert_same(others, chosen, atol=0)
 
 
 @pytest.mark.parametrize("empty", [[], np.empty((0, 32)), np.empty((0, 5))])

@@ -2,13 +2,11 @@
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 
 import numpy as np
 import pytest
 
-from sift_core import ContextSelector, LinearKernel, RBFKernel, SIFTSelector, load_compiled
+from sift_core import ContextSelector, LinearKernel, RBFKernel, SIFTSelector
 from sift_core.errors import InvalidInputError
 from tests.selection.oracle import assert_same
 from tests.selection.oracle import random_pool as pool
@@ -35,21 +33,6 @@ def assert_equal(ones, others):
         assert_same(one, other, atol=0)
 
 
-def test_64_threads_on_one_selector_equal_one(selector):
-    pools = [
-        pool(seed, n=40 + seed, dtype=np.float32 if seed % 2 else np.float64) for seed in range(64)
-    ]
-    serial = [selector.select(*p, 20) for p in pools]
-    barrier = Barrier(64)
-
-    def together(p):
-        barrier.wait()
-        return selector.select(*p, 20)
-
-    with ThreadPoolExecutor(64) as executor:
-        assert_equal(list(executor.map(together, pools)), serial)
-
-
 @pytest.mark.parametrize("n_threads", [1, 8])
 def test_a_batch_equals_one_query_after_another(selector, n_threads):
     pools = [pool(seed, n=n) for seed, n in enumerate([30, 1, 0, 31, 30, 2, 12, 60, 7])]
@@ -68,20 +51,6 @@ def test_a_batch_needs_one_pool_a_query(selector, n_queries, n_pools, n_threads)
         InvalidInputError, match=f"one pool a query: {n_queries} queries, {n_pools} pools"
     ):
         selector.select_batch(queries, candidates, 3, n_threads=n_threads)
-
-
-@pytest.mark.parametrize("n_threads", [0, -1, 1.5, None])
-def test_refuses_a_number_of_threads_that_is_no_count(selector, n_threads):
-    with pytest.raises(InvalidInputError, match="`n_threads` must be"):
-        selector.select_batch([pool(0)[0]], [pool(0)[1]], 3, n_threads=n_threads)
-
-
-def test_auto_runs_compiled_code_where_it_is_there():
-    pytest.importorskip("numba", reason="needs the extra fast")
-    assert load_compiled()
-    for query, candidates in (pool(1), pool(2, dtype=np.float32)):
-        by_hand = SIFTSelector(backend="numba").select(query, candidates, 20)
-        assert_equal([SIFTSelector().select(query, candidates, 20)], [by_hand])
 
 
 ABSENT = "import sys; sys.modules['numba'] = None"

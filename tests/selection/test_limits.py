@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sift_core import ContextSelector, InvalidInputError, LinearKernel, RBFKernel, SIFTSelector
+from sift_core import (
+    ContextSelector,
+    InvalidInputError,
+    Limits,
+    LinearKernel,
+    RBFKernel,
+    SIFTSelector,
+)
 from sift_core.types import StopReason
 from tests.selection.oracle import dense_kernel
 
@@ -63,9 +70,8 @@ def test_the_choice_is_the_greedy_one_by_gain_over_root_cost(seed, budget, most,
                 query, candidates, costs, budget, groups, most, start=[single]
             )
     selector = SIFTSelector(kernel=KERNEL, noise_variance=NOISE, backend=backend)
-    chosen = selector.select(
-        query, candidates, costs=costs, budget=budget, groups=groups, max_per_group=most
-    )
+    limits = Limits(costs=costs, budget=budget, groups=groups, max_per_group=most)
+    chosen = selector.select(query, candidates, limits=limits)
     assert chosen.positions.tolist() == expected
     np.testing.assert_allclose(
         chosen.variances[-1], variance_after(query, candidates, expected), atol=1e-9
@@ -79,7 +85,7 @@ def test_equal_costs_choose_as_if_they_were_counted(selector_class, backend):
         query, candidates, _ = pool(seed, n=40)
         selector = selector_class(backend=backend)
         counted = selector.select(query, candidates, 7)
-        paid = selector.select(query, candidates, costs=np.full(40, 0.1), budget=0.7)
+        paid = selector.select(query, candidates, limits=Limits(costs=np.full(40, 0.1), budget=0.7))
         assert paid.positions.tolist() == counted.positions.tolist()
         np.testing.assert_array_equal(paid.variances, counted.variances)
         assert paid.stop_reason is StopReason.LIMITS
@@ -91,7 +97,7 @@ def test_one_dear_chunk_goes_before_cheap_ones_that_tell_less_together(backend):
     # after which the second no longer fits. Alone it tells four times as much.
     candidates = np.array([[0.5, 0.75**0.5, 0], [1.0, 0, 0]])
     selector = SIFTSelector(noise_variance=0.01, backend=backend)
-    chosen = selector.select(query, candidates, costs=np.array([1.0, 30.0]), budget=30)
+    chosen = selector.select(query, candidates, limits=Limits(costs=[1.0, 30.0], budget=30))
     assert chosen.positions.tolist() == [1]
 
 
@@ -100,7 +106,7 @@ def test_no_group_has_more_than_its_number(selector_class, backend):
     query, candidates, rng = pool(3, n=60)
     names = [f"file {i}" for i in rng.integers(0, 6, 60)]
     chosen = selector_class(backend=backend).select(
-        query, candidates, 60, groups=names, max_per_group=2
+        query, candidates, 60, limits=Limits(groups=names, max_per_group=2)
     )
     counts = [sum(names[i] == name for i in chosen.positions) for name in set(names)]
     assert counts == [2] * 6
@@ -111,7 +117,7 @@ def test_limits_go_with_the_order_of_another_ranking(backend):
     query, candidates, rng = pool(5, n=50)
     relevance, costs = rng.standard_normal(50), rng.uniform(1, 9, 50)
     chosen = ContextSelector(backend=backend).select(
-        query, candidates, relevance=relevance, costs=costs, budget=20
+        query, candidates, relevance=relevance, limits=Limits(costs=costs, budget=20)
     )
     assert 0 < costs[chosen.positions].sum() <= 20
     assert all(costs[i] > 20 - costs[chosen.positions].sum() for i in unchosen(50, chosen))
@@ -121,22 +127,14 @@ def unchosen(n, selection):
     return sorted(set(range(n)) - set(selection.positions.tolist()))
 
 
-def test_a_budget_below_every_cost_chooses_nothing(backend):
-    query, candidates, _ = pool(0)
-    chosen = ContextSelector(backend=backend).select(
-        query, candidates, 5, costs=np.full(14, 2.0), budget=1.5
-    )
-    assert len(chosen) == 0
-    assert chosen.stop_reason is StopReason.LIMITS
-
-
 def test_with_repeats_a_budget_ends_the_choice_too(backend):
     query, candidates, _ = pool(0)
     selector = SIFTSelector(kernel=LinearKernel(), allow_repeats=True, backend=backend)
-    chosen = selector.select(query, candidates, 50, costs=np.full(14, 3.0), budget=100)
+    limits = Limits(costs=np.full(14, 3.0), budget=100)
+    chosen = selector.select(query, candidates, 50, limits=limits)
     assert (len(chosen), chosen.stop_reason) == (33, StopReason.LIMITS)
     with pytest.raises(InvalidInputError, match="only without repeats"):
-        selector.select(query, candidates, costs=np.full(14, 3.0), budget=100)
+        selector.select(query, candidates, limits=limits)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +159,16 @@ def test_with_repeats_a_budget_ends_the_choice_too(backend):
 )
 @pytest.mark.parametrize("selector", [SIFTSelector(), ContextSelector()])
 def test_limits_that_cannot_be_are_refused(selector, given, said):
+    def choose(n_select=2, **limits):
+        selector.select(np.ones(2), np.eye(3, 2) + 0.1, n_select, limits=Limits(**limits))
+
     with pytest.raises(InvalidInputError, match=re.escape(said)):
-        selector.select(np.ones(2), np.eye(3, 2) + 0.1, **{"n_select": 2, **given})
+        choose(**given)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "numba"])
 def test_a_cap_of_any_size_is_one(backend):
     rows = np.random.default_rng(3).standard_normal((10, 4)).astype(np.float32)
     selector = ContextSelector(backend=backend)
-    capped = selector.select(rows[0], rows, 3, groups=[1] * 10, max_per_group=2**70)
+    capped = selector.select(rows[0], rows, 3, limits=Limits(groups=[1] * 10, max_per_group=2**70))
     np.testing.assert_array_equal(capped.positions, selector.select(rows[0], rows, 3).positions)

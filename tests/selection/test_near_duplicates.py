@@ -95,99 +95,51 @@ def test_the_radius_tells_near_duplicates_from_distinct_chunks(n_copies, u):
     assert np.mean(distance[~is_first] <= radius) >= 0.95
 
 
-def test_a_single_pair_of_copies_makes_no_gap():
-    assert near_duplicate_radius(np.concatenate([[np.inf, 0.0], FAR])) == SURELY_NEAR
-    assert near_duplicate_radius(np.concatenate([[np.inf, 0.2], FAR])) == SURELY_NEAR
+def near(*groups, far=FAR):
+    """Return distances: each group is how many there are at a distance; others are different."""
+    return np.concatenate([*(np.full(n, distance) for n, distance in groups), far])
 
 
 @pytest.mark.parametrize(
-    ("size", "radius"),
+    ("distance", "radius"),
     [
-        # 7 and 8 chunks up to .2, then none up to .8: 7 · (log 4 - .05) = 9.4, 8 · … = 10.7. A
-        # fifth into that gap: .2 · 4^.2
-        (7, SURELY_NEAR),
-        (8, 0.2 * 4**0.2),
+        # A single pair of copies makes no gap.
+        (near((1, np.inf), (1, 0.0)), SURELY_NEAR),
+        (near((1, np.inf), (1, 0.2)), SURELY_NEAR),
+        # A gap counts from ten missing chunks on. 7 and 8 chunks up to .2, then none up to .8:
+        # 7 · (log 4 - .05) = 9.4, 8 · … = 10.7. A fifth into that gap: .2 · 4^.2
+        (near((7, 0.2)), SURELY_NEAR),
+        (near((8, 0.2)), 0.2 * 4**0.2),
+        # It ends where chunks are as unlike as usual. Missing between .4 and 1:
+        # 11 · (log 2.5 - .05) = 9.5, 12 · … = 10.4. Up to 1.6 it would be 14.7.
+        (near((11, 0.4), far=2 * FAR), SURELY_NEAR),
+        (near((12, 0.4), far=2 * FAR), 0.4 * 2.5**0.2),
+        # The nearest gap of at least half the widest counts. Missing from .01 to .1 and from .1
+        # to .8: 10 · (log 10 - .05) = 23 of 50 · 2.03 = 101: less than half, as 20 · 2.25 = 45 of
+        # 60 · 2.03 = 122. 40 · 2.25 = 90 of 162: more.
+        (near((10, 0.0), (40, 0.1)), 0.1 * 8**0.2),
+        (near((20, 0.0), (40, 0.1)), 0.1 * 8**0.2),
+        (near((40, 0.0), (40, 0.1)), SURELY_NEAR),
+        # Nearly exact copies make no gap of their own: down to rounding it would be
+        # 20 · log(1e14), the widest by far.
+        (near((20, 1e-15), (100, 0.1)), 0.1 * 8**0.2),
+        # 4 of 100 may lie in a gap, up to .8. One more than strays would end it at .12.
+        (near((100, 0.1), (4, 0.12)), 0.1 * 8**0.2),
+        # 8 of 100 are too many: 100 · (log 1.2 - .05) = 13 is missing up to .12, more than 10 but
+        # less than half of 108 · (log(.8 / .12) - .05) = 199.
+        (near((100, 0.1), (8, 0.12)), 0.12 * (0.8 / 0.12) ** 0.2),
+        # What is half as unlike as usual is no near-duplicate.
+        (near((100, NEVER_NEAR - 0.01), far=2 * FAR), 0.49 * (1 / 0.49) ** 0.2),
+        (near((100, NEVER_NEAR + 0.01), far=2 * FAR), SURELY_NEAR),
+        # The radius is never below what surely are near-duplicates: .02 · 40^.2 = .042
+        (near((100, 0.02)), 0.05),
+        # 19 distances are too few to be read, 20 are not; one chunk beyond it ends a gap.
+        (near((1, np.inf), (18, 0.2), far=[0.8]), LIKELY_NEAR),
+        (near((1, np.inf), (19, 0.2), far=[0.8]), 0.2 * 4**0.2),
+        (near(far=[]), LIKELY_NEAR),
+        (near((1, np.inf), far=[]), LIKELY_NEAR),
+        (near((1, np.inf), (10, 0.01), (9, 0.9), far=[]), LIKELY_NEAR),
     ],
 )
-def test_a_gap_counts_from_ten_missing_chunks_by_hand(size, radius):
-    assert near_duplicate_radius(np.concatenate([np.full(size, 0.2), FAR])) == pytest.approx(radius)
-
-
-@pytest.mark.parametrize(
-    ("size", "radius"),
-    [
-        # Missing between .4 and 1: 11 · (log 2.5 - .05) = 9.5, 12 · … = 10.4. Up to 1.6 it would
-        # be 14.7.
-        (11, SURELY_NEAR),
-        (12, 0.4 * 2.5**0.2),
-    ],
-)
-def test_a_gap_ends_where_chunks_are_as_unlike_as_usual_by_hand(size, radius):
-    distance = np.concatenate([np.full(size, 0.4), 2 * FAR])
-    assert near_duplicate_radius(distance) == pytest.approx(radius)
-
-
-@pytest.mark.parametrize(
-    ("n_exact", "radius"),
-    [
-        # Missing from .01 to .1 and from .1 to .8: 10 · (log 10 - .05) = 23 of 50 · 2.03 = 101:
-        # less than half, as 20 · 2.25 = 45 of 60 · 2.03 = 122. 40 · 2.25 = 90 of 162: more.
-        (10, 0.1 * 8**0.2),
-        (20, 0.1 * 8**0.2),
-        (40, SURELY_NEAR),
-    ],
-)
-def test_the_nearest_gap_of_at_least_half_the_widest_counts_by_hand(n_exact, radius):
-    distance = np.concatenate([np.zeros(n_exact), np.full(40, 0.1), FAR])
-    assert near_duplicate_radius(distance) == pytest.approx(radius)
-
-
-def test_nearly_exact_copies_make_no_gap_of_their_own():
-    # Down to rounding the gap to the copies would be 20 · log(1e14), the widest by far.
-    distance = np.concatenate([np.full(20, 1e-15), np.full(100, 0.1), FAR])
-    assert near_duplicate_radius(distance) == pytest.approx(0.1 * 8**0.2)
-
-
-def test_a_few_close_chunks_do_not_hide_the_gap():
-    # 4 of 100 may lie in it, up to .8. One more than strays would end it at .12.
-    distance = np.concatenate([np.full(100, 0.1), np.full(4, 0.12), FAR])
-    assert near_duplicate_radius(distance) == pytest.approx(0.1 * 8**0.2, rel=1e-3)
-
-
-def test_more_close_chunks_than_strays_do():
-    # 8 of 100 are too many: 100 · (log 1.2 - .05) = 13 is missing up to .12, more than 10 but
-    # less than half of 108 · (log(.8 / .12) - .05) = 199.
-    distance = np.concatenate([np.full(100, 0.1), np.full(8, 0.12), FAR])
-    assert near_duplicate_radius(distance) == pytest.approx(0.12 * (0.8 / 0.12) ** 0.2)
-
-
-def test_what_is_half_as_unlike_as_usual_is_no_near_duplicate():
-    close = np.concatenate([np.full(100, NEVER_NEAR - 0.01), 2 * FAR])
-    assert near_duplicate_radius(close) == pytest.approx(0.49 * (1 / 0.49) ** 0.2)
-    far = np.concatenate([np.full(100, NEVER_NEAR + 0.01), 2 * FAR])
-    assert near_duplicate_radius(far) == SURELY_NEAR
-
-
-def test_the_radius_never_is_below_what_surely_are_near_duplicates_by_hand():
-    # .02 · 40^.2 = .042
-    distance = np.concatenate([np.full(100, 0.02), FAR])
-    assert near_duplicate_radius(distance) == 0.05
-
-
-@pytest.mark.parametrize(
-    ("n_near", "radius"),
-    [
-        (18, 0.15),  # 19 distances are too few to be read
-        (19, 0.2 * 4**0.2),  # 20 are not; one chunk beyond it ends a gap
-    ],
-)
-def test_the_smallest_pool_that_is_read_by_hand(n_near, radius):
-    distance = np.concatenate([[np.inf], np.full(n_near, 0.2), [0.8]])
-    assert near_duplicate_radius(distance) == pytest.approx(radius)
-
-
-@pytest.mark.parametrize(
-    "distance", [[], [np.inf], [np.inf, 0.0], [np.inf, 0.9], [np.inf] + [0.01] * 10 + [0.9] * 9]
-)
-def test_a_small_pool_is_not_read(distance):
-    assert near_duplicate_radius(np.array(distance)) == LIKELY_NEAR
+def test_the_radius_by_hand(distance, radius):
+    assert near_duplicate_radius(distance) == pytest.approx(radius, rel=1e-3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sift_core import (
     ContextSelector,
     InvalidInputError,
-    select,
+    Preferences,
 )
 from sift_core.selection import context
 from sift_core.selection.context import distinct
@@ -65,7 +65,9 @@ def test_of_each_class_the_highest_is_chosen(seed, n_copies, backend):
         own: max((order[i] for i in range(len(order)) if classes[i] == own), key=prefer.item)
         for own in set(classes)
     }
-    chosen = ContextSelector(backend=backend).select(query, rows, len(best), prefer=prefer)
+    chosen = ContextSelector(backend=backend).select(
+        query, rows, len(best), preferences=Preferences(prefer=prefer)
+    )
     assert sorted(chosen.positions.tolist()) == sorted(best.values())
 
 
@@ -76,11 +78,15 @@ def test_what_prefers_and_weighs_nothing_changes_nothing(seed, backend):
     query, rows, _, _ = versions(seed)
     selector = ContextSelector(backend=backend)
     plain = selector.select(query, rows, 30)
-    level = selector.select(query, rows, 30, prefer=np.zeros(100), weight=np.full(100, 7.0))
+    level = selector.select(
+        query, rows, 30, preferences=Preferences(prefer=np.zeros(100), prior=np.full(100, 7.0))
+    )
     assert level.positions.tolist() == plain.positions.tolist()
     np.testing.assert_allclose(level.variances, plain.variances, rtol=1e-12)
     own = (rows @ query).tolist()
-    relevant = selector.select(query, rows, 30, prefer=own)  # the most relevant is preferred
+    relevant = selector.select(
+        query, rows, 30, preferences=Preferences(prefer=own)
+    )  # the most relevant is preferred
     assert relevant.positions.tolist() == plain.positions.tolist()
 
 
@@ -90,7 +96,9 @@ def test_the_preferred_one_takes_the_place_of_the_most_relevant(backend):
     rows = unit(np.array([[1, 0.1, 0, 0], [0.9, 0, 0.6, 0], [0.93, 0.3, 0.1, 0], [0, 0, 0, 1.0]]))
     selector = ContextSelector(backend=backend)
     assert selector.select(query, rows, 1).positions.tolist() == [0]
-    chosen = selector.select(query, rows, 4, prefer=[2019, 2020, 2024, 2020])
+    chosen = selector.select(
+        query, rows, 4, preferences=Preferences(prefer=[2019, 2020, 2024, 2020])
+    )
     assert chosen.positions.tolist()[0] == 2
     assert chosen.positions.tolist()[-1] == 0  # when nothing else is left
 
@@ -99,7 +107,9 @@ def test_ties_go_to_the_more_relevant_and_then_to_the_lower_position(backend):
     query = np.array([1.0, 0, 0])
     one, other = unit([0.9, 0.3, 0]), unit([0.9, 0.31, 0])
     rows = np.array([[0, 0, 1.0], other, one, one])
-    chosen = ContextSelector(backend=backend).select(query, rows, 1, prefer=np.ones(4))
+    chosen = ContextSelector(backend=backend).select(
+        query, rows, 1, preferences=Preferences(prefer=np.ones(4))
+    )
     assert chosen.positions.tolist() == [2]
 
 
@@ -107,7 +117,7 @@ def test_what_was_shown_stands_for_its_newer_versions_too(backend):
     query, rows, fact, prefer = versions(1)
     shown = rows[fact == fact[0]][:1]
     chosen = ContextSelector(backend=backend).select(
-        query, rows, 24, prefer=prefer, conditioned_on=shown
+        query, rows, 24, preferences=Preferences(prefer=prefer), conditioned_on=shown
     )
     assert sorted(fact[chosen.positions]) == sorted(set(fact) - {fact[0]})
     for own in fact[chosen.positions]:
@@ -142,7 +152,8 @@ def test_halving_a_weight_does_as_much_as_some_standard_deviations_less(backend)
     for factor, expected in ((0.98, best), (1.02, second)):
         weight = np.full(40, 1e-9)  # the others count next to nothing
         weight[[best, second]] = 1.0, ratio * factor
-        assert selector.select(query, rows, 1, weight=weight).positions.tolist() == [expected]
+        chosen = selector.select(query, rows, 1, preferences=Preferences(prior=weight))
+        assert chosen.positions.tolist() == [expected]
 
 
 def test_weights_may_be_of_any_size(backend):
@@ -150,11 +161,13 @@ def test_weights_may_be_of_any_size(backend):
     weight = np.random.default_rng(3).uniform(0.1, 1, len(rows))
     selector = ContextSelector(backend=backend)
     usual, tiny = (
-        selector.select(query, rows, 20, weight=scale * weight) for scale in (1.0, 1e-300)
+        selector.select(query, rows, 20, preferences=Preferences(prior=scale * weight))
+        for scale in (1.0, 1e-300)
     )
     assert usual.positions.tolist() == tiny.positions.tolist()
     far_apart = np.where(np.arange(len(rows)) == 7, 1e300, 1e-300)
-    assert selector.select(query, rows, 20, weight=far_apart).positions[0] == 7
+    chosen = selector.select(query, rows, 20, preferences=Preferences(prior=far_apart))
+    assert chosen.positions[0] == 7
 
 
 @pytest.mark.parametrize(
@@ -163,17 +176,13 @@ def test_weights_may_be_of_any_size(backend):
         ({"prefer": [1, 2]}, "`prefer` must have one number a candidate: 3 candidate"),
         ({"prefer": [1, 2, np.nan]}, "`prefer` must be finite"),
         ({"prefer": ["2024", "2023", "2022"]}, "`prefer` must hold real numbers"),
-        ({"weight": [1, 2]}, "`weight` must have one number a candidate: 3 candidate"),
-        ({"weight": [1, 2, np.inf]}, "`weight` must be finite"),
-        ({"weight": [1, 0, 2]}, "`weight` must be > 0, got 0 at 1; leave out"),
+        ({"prior": [1, 2]}, "`prior` must have one number a candidate: 3 candidate"),
+        ({"prior": [1, 2, np.inf]}, "`prior` must be finite"),
+        ({"prior": [1, 0, 2]}, "`prior` must be > 0, got 0 at 1; leave out"),
     ],
 )
 def test_what_cannot_be_is_refused(given, said):
     with pytest.raises(InvalidInputError, match=re.escape(said)):
-        select(np.ones(2), np.eye(3, 2) + 0.1, 2, **given)
-
-
-@pytest.mark.parametrize("given", [{"prefer": [1, 2, 3]}, {"weight": [1, 2, 3]}], ids=str)
-def test_the_query_alone_as_the_target_has_no_use_for_them(given):
-    with pytest.raises(InvalidInputError, match="as ContextSelector's does; got SIFTSelector"):
-        select(np.ones(2), np.eye(3, 2) + 0.1, 2, kernel="rbf", **given)
+        ContextSelector().select(
+            np.ones(2), np.eye(3, 2) + 0.1, 2, preferences=Preferences(**given)
+        )

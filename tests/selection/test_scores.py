@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from sift_core import InvalidInputError, relevance_of_scores
+from sift_core import InvalidInputError
+from sift_core.selection.scores import relevance_of_scores
 
 COSINES = np.array([0.9, 0.7, 0.6, 0.1])
 

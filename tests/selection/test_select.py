@@ -4,124 +4,67 @@ import pytest
 from sift_core import (
     ContextSelector,
     LazySIFTSelector,
+    Limits,
     LinearKernel,
     RBFKernel,
     SIFTSelector,
     posterior_variances,
     select,
-    selector_from_settings,
 )
 from sift_core.errors import InvalidInputError
-from sift_core.types import StopReason
-from tests.selection.oracle import assert_same, random_pool, under
+from sift_core.selection.select import selector_of
+from tests.selection.oracle import assert_same, random_pool
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, ContextSelector()),
-        ({"kernel": "auto"}, ContextSelector()),
-        (
-            {"kernel": "auto", "noise_variance": 0.5, "alpha": 2.0},
-            ContextSelector(noise_variance=0.5, alpha=2.0),
-        ),
-        ({"kernel": "linear"}, SIFTSelector()),
-        (
-            {"kernel": "linear", "noise_variance": 0.5, "allow_repeats": True, "alpha": 2.0},
-            SIFTSelector(noise_variance=0.5, allow_repeats=True, alpha=2.0),
-        ),
-        ({"kernel": "rbf"}, SIFTSelector(kernel=RBFKernel(), noise_variance=0.1)),
-        ({"kernel": RBFKernel()}, SIFTSelector(kernel=RBFKernel())),
-        (
-            {"kernel": "rbf", "length_scale": 0.7, "noise_variance": 0.01, "allow_repeats": True},
-            SIFTSelector(
-                kernel=RBFKernel(length_scale=0.7), noise_variance=0.01, allow_repeats=True
-            ),
-        ),
-    ],
-    ids=["defaults", "auto", "auto: all", "linear", "linear: all", "rbf", "a kernel", "rbf: all"],
+    "limits", [None, Limits(groups=[i % 3 for i in range(30)], max_per_group=2)]
 )
-def test_plain_settings_make_the_same_selector(settings, expected):
-    selector = selector_from_settings(**settings)
-    assert type(selector) is type(expected)
-    assert selector == expected
+@pytest.mark.parametrize("selector", [None, SIFTSelector(noise_variance=0.7, alpha=0.5)])
+def test_the_function_chooses_as_its_selector_does(selector, limits):
+    chosen = select(*random_pool(9), 10, selector=selector, limits=limits)
+    expected = (selector or ContextSelector()).select(*random_pool(9), 10, limits=limits)
+    assert_same(chosen, expected, atol=0)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("kernel", "noise_variance", "expected"),
     [
-        ({"kernel": "cosine"}, "'linear' or a kernel, got 'cosine'"),
-        ({"kernel": LinearKernel}, "'linear' or a kernel, got <class"),
-        ({"kernel": None}, "'linear' or a kernel, got None"),
-        ({"kernel": "linear", "length_scale": 1.0}, "`length_scale` has no effect"),
-        ({"length_scale": 1.0}, "`length_scale` has no effect with kernel='auto'"),
-        ({"kernel": "rbf", "length_scale": -1.0}, "`length_scale` must be"),
-        ({"allow_repeats": True}, "`allow_repeats` has no meaning"),
-        ({"noise_variance": 0}, "`noise_variance` must be"),
-        ({"kernel": "rbf", "noise_variance": 0}, "`noise_variance` must be"),
-        ({"alpha": -1}, "`alpha` must be"),
-        ({"kernel": "linear", "alpha": -1}, "`alpha` must be"),
+        ("auto", None, ContextSelector()),
+        ("auto", 0.5, ContextSelector(noise_variance=0.5)),
+        ("linear", None, SIFTSelector(kernel=LinearKernel(), noise_variance=0.01)),
+        ("rbf", None, SIFTSelector(kernel=RBFKernel(), noise_variance=0.1)),
+        ("rbf", 0.5, SIFTSelector(kernel=RBFKernel(), noise_variance=0.5)),
     ],
 )
-def test_plain_settings_are_refused(settings, message):
-    with pytest.raises(InvalidInputError, match=message):
-        selector_from_settings(**settings)
+def test_a_kernel_by_name_is_a_selector(kernel, noise_variance, expected):
+    assert selector_of(kernel, noise_variance) == expected
 
 
-@pytest.mark.parametrize("backend", [None, "", "cuda", "NumPy"])
-@pytest.mark.parametrize("selector", [SIFTSelector, ContextSelector])
-def test_refuses_an_unknown_backend(selector, backend):
-    with pytest.raises(InvalidInputError, match="`backend` must be 'auto', 'numpy' or 'numba'"):
-        selector(backend=backend)
-
-
-@pytest.mark.parametrize("noise_variance", [0, 0.0, -0.1, np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(
-    "use",
+    ("kind", "name", "values", "message"),
     [
-        SIFTSelector,
-        ContextSelector,
-        LazySIFTSelector,
-        lambda **settings: select(*random_pool(1), 2, **settings),
-        lambda **settings: posterior_variances(*random_pool(1), **settings),
+        (RBFKernel, "length_scale", [0, -1, np.nan, np.inf, 1e-200, 1e200, "x"], "> 0"),
+        (SIFTSelector, "noise_variance", [0, -0.1, np.nan, np.inf, "x", 10**400], "> 0"),
+        (ContextSelector, "noise_variance", [0, np.inf], "> 0"),
+        (LazySIFTSelector, "noise_variance", [0, np.inf], "> 0"),
+        (SIFTSelector, "alpha", [0, -1.0, np.nan, "x"], "a number > 0"),
+        (ContextSelector, "max_variance", [0, np.nan], "a number > 0"),
+        (LazySIFTSelector, "min_gain", [0, np.nan], "a number > 0"),
+        (SIFTSelector, "backend", [None, "cuda", "NumPy"], "'auto', 'numpy' or 'numba'"),
     ],
-    ids=["paper", "context", "lazy", "function", "variances"],
+    ids=lambda value: getattr(value, "__name__", None),
 )
-def test_refuses_a_noise_variance_out_of_range(use, noise_variance):
+def test_a_setting_out_of_range_is_refused_by_name(kind, name, values, message):
+    for value in values:
+        with pytest.raises(InvalidInputError, match=f"`{name}` must be .*{message}"):
+            kind(**{name: value})
+
+
+def test_functions_refuse_a_noise_variance_out_of_range():
     with pytest.raises(InvalidInputError, match="`noise_variance` must be a finite number > 0"):
-        use(noise_variance=noise_variance)
+        posterior_variances(*random_pool(1), noise_variance=0)
 
 
-@pytest.mark.parametrize("length_scale", [0, -1, np.nan, np.inf, 1e-200, 1e-160, 1e200])
-def test_refuses_a_length_scale_out_of_range(length_scale):
-    with pytest.raises(InvalidInputError, match=r"`length_scale` must be (a finite number )?> 0"):
-        RBFKernel(length_scale=length_scale)
-
-
-@pytest.mark.parametrize(
-    ("settings", "selector"),
-    [
-        ({}, ContextSelector()),
-        (under(0.5, alpha=1.0), ContextSelector(**under(0.5, alpha=1.0))),
-        (
-            under(0.7, LinearKernel(), allow_repeats=True, alpha=0.5),
-            SIFTSelector(**under(0.7, allow_repeats=True, alpha=0.5)),
-        ),
-        ({"kernel": "rbf"}, SIFTSelector(**under(0.1, RBFKernel()))),
-    ],
-    ids=["defaults", "for a prompt", "all", "rbf"],
-)
-def test_the_function_chooses_as_the_selector_of_its_settings(settings, selector):
-    chosen = select(*random_pool(9), 10, **settings)
-    assert (chosen.stop_reason is StopReason.ALPHA) == ("alpha" in settings)
-    assert_same(chosen, selector.select(*random_pool(9), 10), atol=0)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "noise"),
-    [(LinearKernel(), 0.01), ("linear", 0.01), (RBFKernel(), 0.1), ("rbf", 0.1)],
-)
+@pytest.mark.parametrize(("kernel", "noise"), [(LinearKernel(), 0.01), (RBFKernel(), 0.1)])
 def test_one_kernel_has_one_default_for_the_noise(kernel, noise):
-    assert selector_from_settings(kernel=kernel).noise_variance == noise
-    if not isinstance(kernel, str):
-        assert SIFTSelector(kernel=kernel).noise_variance == noise
+    assert SIFTSelector(kernel=kernel).noise_variance == noise

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from sift_core import ContextSelector
+from sift_core import ContextSelector, Limits, Preferences
 from sift_core.errors import InvalidInputError
 from sift_core.selection.context import distinct
-from sift_core.selection.region import region_weights, turns_of, typical_distance_of_each
+from sift_core.selection.region import region_weights, typical_distance_of_each
 from tests.selection.oracle import unit
 from tests.selection.test_context import text_like, with_near_duplicates
 
@@ -26,14 +26,17 @@ def chosen(query, candidates, n=8, *, backend="numpy", **others):
     return ContextSelector(backend=backend).select(query, candidates, n, **others)
 
 
-@pytest.mark.parametrize("others", [{}, {"prefer": True}, {"relevance": True}, {"budget": 9.0}])
-def test_the_same_query_several_times_is_one(backend, others):
+@pytest.mark.parametrize("other", [None, "preferences", "relevance", "limits"])
+def test_the_same_query_several_times_is_one(backend, other):
     for seed in range(3):
         query, candidates, _ = with_near_duplicates(seed, 20, 3)
         values = np.random.default_rng(seed).uniform(1, 2, len(candidates))
-        told = {key: values if one is True else one for key, one in others.items()}
-        if "budget" in told:
-            told["costs"] = values
+        values_of = {
+            "preferences": Preferences(prefer=values),
+            "relevance": values,
+            "limits": Limits(costs=values, budget=9.0),
+        }
+        told = {other: values_of[other]} if other else {}
         once = chosen(query, candidates, backend=backend, **told)
         for queries in (query[None], np.stack([query] * 3)):
             again = chosen(queries, candidates, backend=backend, **told)
@@ -47,29 +50,8 @@ def test_each_has_its_share_however_many_candidates_it_has(backend, n_first):
         queries, rows, topic = two_topics(seed, n_first)
         found = topic[chosen(queries, rows, backend=backend).positions]
         assert found.tolist() == [0, 1] * 4
-        found = topic[chosen(queries, rows, backend=backend, weights=[3, 1]).positions]
-        assert found.tolist() == [0, 0, 0, 1] * 2
-
-
-def test_a_query_without_weight_is_not_asked(backend):
-    queries, rows, _ = two_topics(0)
-    alone = chosen(queries[1], rows, backend=backend)
-    found = chosen(queries, rows, backend=backend, weights=[0, 2.5])
-    assert found.positions.tolist() == alone.positions.tolist()
-    assert found.variances.tolist() == alone.variances.tolist()
-
-
-def test_relevance_of_a_query_without_weight_does_not_count(backend):
-    queries, rows, _ = two_topics(0)
-    queries = np.stack([*queries, unit(queries.sum(axis=0) + 0.1)])
-    relevance = np.random.default_rng(0).standard_normal((3, len(rows)))
-    for those in ([1], [0, 2]):
-        weights = np.isin(np.arange(3), those) * 2.0
-        found = chosen(queries, rows, backend=backend, relevance=relevance, weights=weights)
-        alone = chosen(queries[those], rows, backend=backend, relevance=relevance[those])
-        assert found.positions.tolist() == alone.positions.tolist()
-    with pytest.raises(InvalidInputError, match="one row a query: 3 query"):
-        chosen(queries, rows, relevance=relevance[:2], weights=[0, 1, 1])
+        found = topic[chosen(queries[[0, 0, 1]], rows, backend=backend).positions]
+        assert found.tolist() == [0, 0, 1, 0, 0, 1, 0, 0]  # two shares of a query passed twice
 
 
 @pytest.mark.parametrize("stop", [{}, {"min_gain": 0.02}, {"max_variance": 0.7}, {"alpha": 0.2}])
@@ -79,9 +61,9 @@ def test_compiled_code_chooses_what_numpy_does(stop):
         queries, rows, topic = two_topics(seed, 40, 80)
         third = unit(queries.sum(axis=0) + 0.1)[None]
         rng = np.random.default_rng(seed)
-        limits = {"costs": rng.uniform(1, 5, 120), "budget": 20.0}
-        limits |= {"groups": topic, "max_per_group": 5}
-        for told in ({}, limits, {"weights": [1, 2, 0.5]}, {"weight": limits["costs"]}):
+        costs = rng.uniform(1, 5, 120)
+        limits = Limits(costs=costs, budget=20.0, groups=topic, max_per_group=5)
+        for told in ({}, {"limits": limits}, {"preferences": Preferences(prior=costs)}):
             by_numpy, by_numba = (
                 ContextSelector(backend=backend, **stop).select(
                     np.concatenate([queries, third]), rows, 12, **told
@@ -136,13 +118,6 @@ def test_a_question_without_candidates_of_its_own_says_nothing_of_distances():
     assert typical_distance_of_each(np.ones((4, 4)), ranks) == 1.0
 
 
-def test_refuses_weights_that_do_not_fit():
-    queries, rows, _ = two_topics(5)
-    for weights in ([1], [1, -1], [0, 0], [1, np.nan]):
-        with pytest.raises(InvalidInputError, match="weights"):
-            chosen(queries, rows, weights=weights)
-
-
 def test_spread_is_read_from_what_is_near_the_own_query():
     # Of the second query's candidates the first knows that they are far, and no more.
     near = np.array([0.9, 0.8, 0.7])
@@ -152,8 +127,3 @@ def test_spread_is_read_from_what_is_near_the_own_query():
     weights = region_weights(5, np.arange(5), relevance, ranks, None)
     np.testing.assert_allclose(weights[0, :3], alone, atol=1e-6)
     np.testing.assert_allclose(weights.sum(axis=1), 1)
-
-
-def test_turns_are_dealt_by_share():
-    assert turns_of(np.array([0.5, 0.5]), 5).tolist() == [0, 1, 0, 1, 0]
-    assert turns_of(np.array([0.25, 0.75]), 8).tolist().count(0) == 2

@@ -42,14 +42,6 @@ def test_an_orthogonal_point_comes_second_beyond_the_papers_threshold(choose, no
     assert chosen.positions.tolist() == [0, second]
 
 
-@pytest.mark.parametrize("noise", [1e-6, 0.01, 1.0, 1e4])
-def test_the_linear_kernel_picks_the_largest_absolute_cosine_first(choose, noise):
-    query, candidates = random_pool(11)
-    cosines = candidates @ query / np.linalg.norm(candidates, axis=1)
-    chosen = choose(query, candidates, 1, noise=noise)
-    assert chosen.positions.tolist() == [np.argmax(np.abs(cosines))]
-
-
 def test_an_opposite_vector_informs_the_linear_kernel_but_not_the_rbf(choose):
     candidates = [[0.6, 0.8], [-0.8, 0.6]]  # cosines 0.6 and -0.8
     assert choose([1, 0], candidates, 1, kernel=LinearKernel()).positions.tolist() == [1]
@@ -71,28 +63,6 @@ def test_nearest_neighbors_are_insufficient_and_sift_is_not(choose):
     assert (nearest.variances >= 0.5).all()
     assert set((sift.positions[:d] // n).tolist()) == set(range(d))
     assert sift.variances[-1] < 1.1 * noise / (n / d)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_one_candidate(choose, kernel):
-    query, candidates = random_pool(8, n=1)
-    settings = {"kernel": KERNELS[kernel], "noise": 0.5, "allow_repeats": True}
-    cosine = candidates[0] @ query / np.linalg.norm(candidates[0]) / np.linalg.norm(query)
-    k = cosine if kernel == "linear" else np.exp(10 * (cosine - 1))
-    chosen = choose(query, candidates, 3, **settings)
-    assert chosen.positions.tolist() == [0, 0, 0]
-    # n looks at one point act as one with λ / n: 1 - k² · n / (n + λ)
-    assert chosen.variances == pytest.approx([1 - k**2 * n / (n + 0.5) for n in range(4)])
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_the_query_may_be_a_candidate(choose, kernel):
-    query, candidates = random_pool(7)
-    candidates[4] = query
-    chosen = choose(query, candidates, 3, kernel=KERNELS[kernel], noise=1e-12)
-    assert chosen.positions[0] == 4
-    assert chosen.variances[1:] == pytest.approx([0, 0, 0], abs=1e-11)
-    assert (chosen.variances >= 0).all()
 
 
 UNALIGNED = np.dtype([("pad", "b"), ("value", np.float64)])

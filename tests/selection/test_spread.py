@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sift_core import ContextSelector, InvalidInputError
+from sift_core import ContextSelector, InvalidInputError, Preferences
 from sift_core.selection.question_parts import name_runs
 from sift_core.selection.spread import FOLLOWED, question_parts, spread
 from sift_core.selection.words import pool_words
@@ -144,17 +144,23 @@ def test_target_weights_take_the_place_of_the_region():
     rows = np.eye(5)
     query = np.array([1.0, 0.9, 0.8, 0.7, 0.6])
     weights = [0, 0, 0, 2.0, 1.0]
-    chosen = ContextSelector().select(query, rows, 2, target_weights=weights)
+
+    def select(queries, n_select, weights):
+        preferences = Preferences(target_weights=weights)
+        return ContextSelector().select(queries, rows, n_select, preferences=preferences)
+
+    chosen = select(query, 2, weights)
     assert chosen.positions.tolist() == [3, 4]
     both = np.array([weights, [0, 3.0, 0, 0, 0]])
-    chosen = ContextSelector().select(np.stack([query, query]), rows, 2, target_weights=both)
+    chosen = select(np.stack([query, query]), 2, both)
     assert chosen.positions.tolist() == [3, 1]
     plain = ContextSelector().select(query, rows, 5)
-    nothing = ContextSelector().select(query, rows, 5, target_weights=np.zeros(5))
+    nothing = select(query, 5, np.zeros(5))
     assert nothing.positions.tolist() == plain.positions.tolist()
 
 
 @pytest.mark.parametrize("weights", [[1, 2], [1, 1, -1], [1, 1, np.nan], [[1, 1, 1], [1, 1, 1]]])
 def test_target_weights_that_do_not_fit_are_refused(weights):
+    preferences = Preferences(target_weights=weights)
     with pytest.raises(InvalidInputError, match="target_weights"):
-        ContextSelector().select(np.ones(3), np.eye(3), 2, target_weights=weights)
+        ContextSelector().select(np.ones(3), np.eye(3), 2, preferences=preferences)

@@ -44,14 +44,6 @@ def test_equals_the_sequential_selector(kernel, noise, allow_repeats):
         assert_all_same(batch, sequential(queries, pools, n_select, **settings))
 
 
-def test_one_observation_by_hand():
-    # k(q, x)² / (k(x, x) + λ) = .6² / 1.5 = .24
-    query, pool = torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.6, 0.8]]])
-    positions, variances = select_batch(query, pool, 1, **under(0.5))
-    assert positions.tolist() == [[0]]
-    np.testing.assert_allclose(variances, [[1.0, 0.76]])
-
-
 @REPEATS
 @EACH_KERNEL
 def test_copies_tie_to_the_lowest_position(kernel, allow_repeats):

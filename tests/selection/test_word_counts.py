@@ -103,10 +103,6 @@ def test_words_do_not_depend_on_other_texts_of_a_block():
     assert len(texts) > 4_000
 
 
-def test_a_ligature_without_spaces_between_its_words_is_long():
-    assert words_of("\ufdfa") == unicodedata.normalize("NFKC", "\ufdfa").split()
-
-
 @given(st.text(alphabet="aB1_.-/: \n'é", max_size=60))
 def test_words_agree_with_regular_expressions(text):
     # In the order of their places, of those that start together the longest first.
@@ -125,11 +121,6 @@ def test_no_string_raises_and_counts_are_those_of_the_words(texts):
 def test_equivalent_texts_have_the_same_words(text):
     for form in ("NFC", "NFD"):
         assert words_of(unicodedata.normalize(form, text)) == words_of(text)
-
-
-def test_every_character_is_looked_up_without_an_error():
-    kinds = word_counts._kinds_of(np.arange(0, sys.maxunicode + 1, 7, dtype=np.uint32))
-    assert kinds.all()
 
 
 def test_log_counts_by_hand():

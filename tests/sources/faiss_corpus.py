@@ -3,8 +3,9 @@
 import faiss
 import numpy as np
 
+from sift_core.protocols import Lookup
 from sift_core.sources import FaissSource
-from sift_core.types import Document, Lookup, Query
+from sift_core.types import Document, Query
 
 # Its threads wait by turning, which is slow where other tests have the cores.
 faiss.omp_set_num_threads(1)

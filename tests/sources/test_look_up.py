@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from sift_core.errors import InvalidInputError, MissingWordsWarning
-from sift_core.protocols import LexicalSource
+from sift_core.protocols import LexicalSource, Lookup
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.word_counts import HEADING, words_of
 from sift_core.sources import CombinedSource, OversamplingSource
-from sift_core.types import Lookup
 from tests.sources import stores
 
 N = 60

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from sift_core.errors import InvalidInputError
-from sift_core.protocols import DocumentIndex
+from sift_core.protocols import DocumentIndex, Lookup
 from sift_core.sources import QdrantSource
-from sift_core.types import Document, Lookup, Query
+from sift_core.types import Document, Query
 
 qdrant_client = pytest.importorskip("qdrant_client")
 models = qdrant_client.models

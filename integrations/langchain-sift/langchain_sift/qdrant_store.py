@@ -13,7 +13,8 @@ from qdrant_client import models
 from langchain_sift.documents import as_pool
 from langchain_sift.stores import Options, StoreReader
 from langchain_sift.vectors import Vectors
-from sift_core import CandidatePool, Query, paced
+from sift_core import CandidatePool, Query
+from sift_core.pacing import paced
 from sift_core.sources.qdrant import (
     astored_vectors,
     dense_vectors,
@@ -57,7 +58,7 @@ class QdrantReader(StoreReader):
         return self._pool(query, points)
 
     async def afetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
-        """Return what `fetch` returns, at a pace (`sift_core.paced`)."""
+        """Return what `fetch` returns, at a pace (`sift_core.pacing`)."""
         asked = query, n, filter, options
         async with paced(n, len(query.vector)):
             if self._async_client is None:

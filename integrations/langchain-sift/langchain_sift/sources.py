@@ -84,7 +84,7 @@ class VectorStoreSource:
         """Return what `fetch` returns, without blocking the event loop.
 
         By async methods where the store has them; Qdrant without `async_client`, FAISS and the
-        in-memory store are searched in a thread. Qdrant at a pace (`sift_core.paced`).
+        in-memory store are searched in a thread. Qdrant at a pace (`sift_core.pacing`).
         """
         return await self._reader.afetch(*self._asked(query, n_candidates, filter))
 

@@ -12,8 +12,9 @@ from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
 from langchain_sift.embedder import FloatArray, LangChainEmbedder
-from sift_core import Embedder, KeptVectors
+from sift_core import Embedder
 from sift_core.plugins import fill_gaps, look_up_missing
+from sift_core.vector_cache import KeptVectors
 
 VectorsById: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
 """From a list of document ids to the vectors of those that have one, by id."""

@@ -7,7 +7,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_text_splitters import CharacterTextSplitter, RecursiveCharacterTextSplitter
 
 from langchain_sift import SIFTCompressor, SIFTRetriever
-from sift_core import ContextSelector, InvalidInputError, MMRSelector
+from sift_core import ContextSelector, InvalidInputError, Limits, MMRSelector
 
 try:
     from langchain_classic.retrievers import ContextualCompressionRetriever
@@ -216,8 +216,9 @@ async def test_no_more_tokens_are_kept_than_asked_for(documents, embeddings, que
     else:
         kept = compressor.compress_documents(documents, question)
     costs = [n_words(text) for text in texts(documents)]
+    limits = Limits(costs=costs, budget=20)
     expected = chosen_by(
-        ContextSelector(), embeddings, question, texts(documents), 10, costs=costs, budget=20
+        ContextSelector(), embeddings, question, texts(documents), 10, limits=limits
     )
     assert texts(kept) == expected
     assert 0 < sum(map(n_words, texts(kept))) <= 20

@@ -8,7 +8,7 @@ from haystack import Document
 from haystack.components.preprocessors import DocumentSplitter
 
 from haystack_integrations.components.rankers.sift import SIFTRanker
-from sift_core import ContextSelector, InvalidInputError, MMRSelector
+from sift_core import ContextSelector, InvalidInputError, Limits, MMRSelector
 
 
 def words(text):
@@ -138,7 +138,8 @@ def test_a_missing_score_that_must_be_used_is_refused(rank, documents):
 
 def test_no_more_tokens_are_kept_than_asked_for(rank, documents, query_embedding):
     costs = [words(text) for text in texts(documents)]
-    expected = chosen_by(ContextSelector(), documents, query_embedding, 10, costs=costs, budget=20)
+    limits = Limits(costs=costs, budget=20)
+    expected = chosen_by(ContextSelector(), documents, query_embedding, 10, limits=limits)
     assert texts(rank(documents, max_tokens=20, count_tokens=words)) == expected
     estimated = rank(documents, max_tokens=20)
     assert 0 < sum(map(len, texts(estimated))) <= 4 * 20

@@ -13,6 +13,7 @@ import numpy as np
 
 from sift_core.errors import InvalidInputError
 from sift_core.places import heading_of
+from sift_core.protocols import Lookup
 from sift_core.sources.contract import as_float32
 from sift_core.sources.faiss.documents import Documents, DocumentTable, Filter
 from sift_core.sources.faiss.entries import (
@@ -26,7 +27,7 @@ from sift_core.sources.faiss.entries import (
 from sift_core.sources.faiss.read_write_lock import ReadWriteLock
 from sift_core.sources.faiss.search import Found, as_pool, find, of_unit_length, stored_vectors
 from sift_core.sources.lexical_index import LexicalIndex
-from sift_core.types import CandidatePool, Document, FloatArray, IntArray, Lookup, Query
+from sift_core.types import CandidatePool, Document, FloatArray, IntArray, Query
 
 
 class Contents:

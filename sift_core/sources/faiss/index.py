@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import InvalidInputError, MissingWordsWarning
+from sift_core.protocols import Lookup
 from sift_core.sources.contract import (
     LexicalFetching,
     VectorLookups,
@@ -34,7 +35,7 @@ from sift_core.sources.faiss.entries import (
 )
 from sift_core.sources.faiss.folder import IndexFolder
 from sift_core.sources.lexical_index import LexicalIndex
-from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Lookup, Query
+from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
 
 
 class FaissSource(LexicalFetching):

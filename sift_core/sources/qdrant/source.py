@@ -15,6 +15,7 @@ from qdrant_client import AsyncQdrantClient, QdrantClient, models
 from sift_core.checks import check_text
 from sift_core.errors import CandidateSourceError, InvalidInputError, MissingWordsWarning
 from sift_core.pacing import paced
+from sift_core.protocols import Lookup
 from sift_core.sources.contract import (
     LexicalFetching,
     check_lookups,
@@ -45,14 +46,7 @@ from sift_core.sources.qdrant.requests import (
     send_by_grpc,
 )
 from sift_core.sources.qdrant.words import mean_length, words_of_query
-from sift_core.types import (
-    CandidatePool,
-    Document,
-    DocumentSample,
-    FloatArray,
-    Lookup,
-    Query,
-)
+from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
 
 
 class QdrantSource(LexicalFetching):
@@ -160,7 +154,7 @@ class QdrantSource(LexicalFetching):
     ) -> list[CandidatePool]:
         """Return what `fetch_batch` returns: natively with an `AsyncQdrantClient`.
 
-        At a pace (`sift_core.paced`), so that many answers do not block the event loop.
+        At a pace (`sift_core.pacing`), so that many answers do not block the event loop.
         """
         client = self._client
         if not isinstance(client, AsyncQdrantClient):

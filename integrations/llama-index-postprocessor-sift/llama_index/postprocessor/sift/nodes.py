@@ -14,10 +14,10 @@ from sift_core import (
     CandidatePool,
     Chosen,
     ContextSelector,
-    Place,
     Query,
     Selector,
 )
+from sift_core.places import Place
 from sift_core.plugins import pool_for_query
 
 METADATA_KEY = "sift"
@@ -112,7 +112,7 @@ def node_pool(
         nodes: n nodes in order of arrival.
         vectors: n vectors, of d numbers each.
         use_scores: Whether the nodes' scores become the pool's `relevance`. Default: if they
-            say more than the cosines do, see `sift_core.relevance_of_scores`.
+            say more than the cosines do, see `sift_core.selection.scores.relevance_of_scores`.
         for_llm: Whether texts are what LlamaIndex's own synthesizers give to an LLM: the
             content with the metadata that is not hidden from it. Default: the content, in a
             `NodePool`, which adds the metadata where tokens are counted.

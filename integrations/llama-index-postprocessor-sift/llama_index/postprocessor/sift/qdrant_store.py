@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from sift_core import turn_of_ones_own
+from sift_core.pacing import turn_of_ones_own
 from sift_core.sources.qdrant import dense_vector, point_id, vectors_wanted
 
 

@@ -28,8 +28,9 @@ from llama_index.postprocessor.sift.nodes import (
 from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup
-from sift_core import ChoiceOptions, Chosen, achoose, choose, turn_of_ones_own
+from sift_core import ChoiceOptions, Chosen, achoose, choose
 from sift_core.option_fields import ChoiceFields
+from sift_core.pacing import turn_of_ones_own
 
 _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)

@@ -48,9 +48,9 @@ from sift_core import (
     Query,
     asearch,
     search,
-    turn_of_ones_own,
 )
 from sift_core.options import ChoiceKeywords
+from sift_core.pacing import turn_of_ones_own
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -274,7 +274,7 @@ class IndexSource:
     async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return what `fetch` returns; a store without an async side is asked in a thread.
 
-        Qdrant is asked at a pace (`sift_core.paced`), so that answers do not block the event loop.
+        Qdrant is asked at a pace (`sift_core.pacing`), so that answers do not block the event loop.
         """
         async with self._store.turn(n_candidates, len(query.vector)):
             if not self._store.is_awaited:

@@ -15,7 +15,8 @@ from llama_index.core import VectorStoreIndex
 from llama_index.core.retrievers import VectorIndexRetriever
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 
-from sift_core import CandidateSourceError, InvalidInputError, paced
+from sift_core import CandidateSourceError, InvalidInputError
+from sift_core.pacing import paced
 
 Matrix: TypeAlias = npt.NDArray[np.floating[Any]]
 
@@ -222,7 +223,7 @@ class QdrantStore(Store):
 
     @asynccontextmanager
     async def turn(self, n: int, dimension: int) -> AsyncIterator[None]:
-        """Wait for a pace (`sift_core.paced`) at which answers do not block the event loop."""
+        """Wait for a pace (`sift_core.pacing`) at which answers do not block the event loop."""
         async with paced(n, dimension):
             if self.is_awaited and not self._knows_names:  # else it asks in every query
                 if self.store._legacy_vector_format is None:

@@ -28,8 +28,9 @@ from llama_index.postprocessor.sift.tracking import (
     is_same_model,
     sources_of,
 )
-from sift_core import CandidatePool, InvalidInputError, KeptVectors, Query
+from sift_core import CandidatePool, InvalidInputError, Query
 from sift_core.plugins import fill_gaps, look_up_missing
+from sift_core.vector_cache import KeptVectors
 
 Model: TypeAlias = Callable[[], BaseEmbedding]  # asked only where something must be embedded
 

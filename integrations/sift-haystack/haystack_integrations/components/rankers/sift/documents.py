@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from haystack import Document
 
-from sift_core import CandidatePool, Chosen, Place, Query
+from sift_core import CandidatePool, Chosen, Query
+from sift_core.places import Place
 from sift_core.plugins import pool_for_query
 
 FILE_KEY = "file_path"  # where `meta` names a chunk's file, unless `document_key` is given
@@ -56,7 +57,7 @@ def document_pool(
         query: The question with its embedding, shape (d,), and perhaps others in `also`.
         documents: n >= 1 documents in order of arrival.
         vectors: n vectors, of d numbers each.
-        use_scores: As in `sift_core.relevance_of_scores`.
+        use_scores: As in `sift_core.selection.scores.relevance_of_scores`.
 
     Raises:
         InvalidInputError: If a vector is not finite, or has another dimension than the query's.
