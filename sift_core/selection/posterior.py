@@ -74,8 +74,7 @@ class Posterior:
         """
         if isinstance(kernel, type) or not isinstance(kernel, Kernel):
             raise InvalidInputError(
-                f"`kernel` must be a kernel, for instance RBFKernel(), got {short_repr(kernel)}; "
-                f"names are for selector_from_settings"
+                f"`kernel` must be a kernel, for instance RBFKernel(), got {short_repr(kernel)}"
             )
         targets, candidates = checked_arrays(query, candidates)
         weights = checked_weights(weights, len(targets))

@@ -186,6 +186,12 @@ def test_what_the_system_refuses_is_told_in_a_line(refusal, monkeypatch, tmp_pat
     assert "current folder is no longer there" in refusal("doctor")
 
 
+def test_bytes_on_stdin_that_are_no_text_are_read(monkeypatch, refusal):
+    stdin = io.TextIOWrapper(io.BytesIO(b"\xff\xfe?"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert "no index at" in refusal("search", "-")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "code", "told"),

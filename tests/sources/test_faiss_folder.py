@@ -402,7 +402,7 @@ def test_a_death_at_any_step_of_saving_leaves_the_old_state_or_the_new(
 ):
     folder = str(tmp_path / "index")
     run = subprocess.run(
-        [sys.executable, "-m", "tests.sources.faiss_deaths", folder, description],
+        [sys.executable, "-m", "tests.sources.faiss_deaths", "die", folder, description],
         capture_output=True,
         text=True,
         timeout=300,
@@ -412,6 +412,19 @@ def test_a_death_at_any_step_of_saving_leaves_the_old_state_or_the_new(
     result = json.loads(run.stdout)
     assert {"old", "new"} == set(result["outcomes"])
     assert result["files"] == 5
+
+
+@pytest.mark.slow
+def test_of_first_writers_none_destroys_what_another_stored(request):
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.sources.faiss_deaths", "race", "1", "3"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=request.config.rootpath,
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["whole"] >= 1
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ class PointReader:
             points, vector_name=self.vector_name, dimension=d, place=self.place
         )
         point_ids = [point.id for point in points]
-        payloads = [dict(point.payload or {}) for point in points]
+        payloads = [self._payload(point) for point in points]
         texts = list(map(self._take_text, point_ids, payloads))
         ids = [
             str(payload.pop(DOCUMENT_ID_KEY, point_id))
@@ -148,9 +148,19 @@ class PointReader:
         Raises:
             CandidateSourceError: Naming it.
         """
-        payload = dict(point.payload)
+        payload = self._payload(point)
         text = self._take_text(point.id, payload)
         self._check_content(point.id, str(payload.pop(DOCUMENT_ID_KEY)), text, payload)
+
+    def _payload(self, point: Any) -> dict[str, Any]:
+        """Return a copy of a point's payload, which a damaged folder may have made anything."""
+        payload = point.payload or {}
+        if not isinstance(payload, Mapping):
+            raise CandidateSourceError(
+                f"point {point.id} of {self.place} has a payload that is no mapping, but "
+                f"{type(payload).__name__}; restore the folder, or index again into another"
+            )
+        return dict(payload)
 
     def _check_content(
         self, point_id: object, document_id: str, text: str, metadata: Metadata
