@@ -97,6 +97,7 @@ def test_the_variables_of_threads_win(monkeypatch, variables, expected):
     assert (thread_variable() is None) == (expected is None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variables", [("2", "1"), ("1", "1"), ("1", "")])
 def test_pytorch_takes_the_same_number(variables):
     pytest.importorskip("torch")

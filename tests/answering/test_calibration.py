@@ -167,6 +167,7 @@ def test_passages_are_drawn_and_halved(make_engine):
     assert list(held_back_examples(source, 40, seed=3)) == drawn
 
 
+@pytest.mark.slow
 def test_a_collection_is_calibrated_and_the_model_left_as_it_was(make_engine, tmp_path):
     engine = make_engine(cache=AdapterCache(folder=tmp_path))
     before = state_of(engine.language_model)
@@ -198,6 +199,7 @@ def test_questions_with_answers_take_the_place_of_passages(make_engine):
     assert len(set(found.bits_per_byte[:, 0])) == 10
 
 
+@pytest.mark.slow
 def test_what_ends_it_early(make_engine):
     with pytest.raises(InvalidInputError, match=r"8 examples; 1e-05 minutes were over after 1\."):
         calibrated(make_engine(), minutes=1e-5)

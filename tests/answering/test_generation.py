@@ -185,6 +185,7 @@ def test_a_sentence_without_end_is_ended(byte_tokenizer):
     assert generation.text == "".join(pieces)
 
 
+@pytest.mark.slow
 def test_a_model_in_circles_ends_unless_a_setting_says_how_often_it_may_repeat(tmp_path):
     lm = LanguageModel.from_pretrained(
         save_random_model(tmp_path, window=1024), device="cpu", dtype="float32"

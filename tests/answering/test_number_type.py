@@ -57,6 +57,7 @@ def test_both_types_can_be_timed_here():
     assert slowdown_of_bfloat16() > 0
 
 
+@pytest.mark.slow
 def test_a_limit_on_pytorch_is_noticed():
     code = (
         "from sift_core.answering.model.loading import cpu_number_type; "

@@ -91,6 +91,7 @@ def test_questions_that_are_none_are_refused(sift, tmp_path, line, told):
     assert told in unwrapped(sift("calibrate", "--questions", path, code=2).err)
 
 
+@pytest.mark.slow
 def test_too_few_passages_are_told(sift, fill, tmp_path, monkeypatch):
     few = [Document(document_id=str(n), text=f"Row {n}.", metadata={}) for n in range(9)]
     monkeypatch.setenv("SIFT_STORE", fill(f"faiss:{tmp_path / 'few'}", few))

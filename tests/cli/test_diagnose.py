@@ -33,6 +33,7 @@ def settings(address, monkeypatch):
     monkeypatch.setenv("SIFT_STORE", address)
 
 
+@pytest.mark.slow
 def test_copies_are_found_told_and_drawn(sift, monkeypatch):
     figure = Path("new/figure.svg")
     monkeypatch.setenv("COLUMNS", "60")

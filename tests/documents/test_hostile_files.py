@@ -99,6 +99,7 @@ def much_that_is_packed_small(writer, pages, page):
     page[NameObject("/Contents")] = writer._add_object(stream.flate_encode())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="processor time is not limited there")
 def test_a_pdf_that_is_small_and_much_or_damaged_stops_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("sift_core.documents.budget._SECONDS_A_MEGABYTE", 0)

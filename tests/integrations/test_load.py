@@ -41,6 +41,7 @@ async def one_after_another(ask, texts):
     return [await ask(text) for text in texts]
 
 
+@pytest.mark.slow
 async def test_a_hundred_queries_at_once_get_what_they_get_one_after_another(ask):
     expected = await one_after_another(ask, EVERY_QUESTION)
     assert await loads.outcomes(ask, EVERY_QUESTION) == expected

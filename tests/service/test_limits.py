@@ -171,6 +171,7 @@ def _n_unfinished(client):
     return sum(found.get(f'sift_queue_{kind}{{queue="answers"}}', 0) for kind in kinds)
 
 
+@pytest.mark.slow
 def test_an_answer_ends_with_what_there_is_when_its_time_is_over(slow_engine):
     with service(slow_engine, timeout_s=1.5) as client:
         answer = client.post("/v1/chat/completions", json=LONG).raise_for_status().json()

@@ -85,6 +85,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.text(), st.text(), st.dictionaries(st.text(), json_values))
 def test_a_document_that_went_through_json_keeps_its_id(document_id, text, metadata):
     before = Document(document_id=document_id, text=text, metadata=metadata)
