@@ -121,7 +121,7 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
         runs += [
             ("base", "Faiss", arguments.reads, ours(engine, mode="base")),
             ("context", "Faiss", arguments.reads, ours(engine, mode="context")),
-            ("merged", "Faiss", arguments.reads, ours(merging, mode="merged")),
+            ("learned", "Faiss", arguments.reads, ours(merging, mode="learned")),
         ]
         for mode in ("fine_tune", "both"):
             for effort in ("quick", "balanced", "thorough"):

@@ -393,7 +393,7 @@ class AnswerMode(str, Enum):
     """As one training step each, before the question."""
     BOTH = "both"
     """Both ways."""
-    MERGED = "merged"
+    LEARNED = "learned"
     """By what was learned from the collection beforehand; nothing is fetched."""
     AUTO = "auto"
     """Decided per query; an `Answer` never carries this value."""

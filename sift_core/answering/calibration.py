@@ -213,7 +213,7 @@ def calibrate(
         cost_model: Seconds on this machine. Default: measured, in some 40 s.
         n: Number of examples at most, >= 8. Default: 40.
         minutes: No example begins after this many minutes, > 0. Default: 10.
-        questions: Pairs of question and answer, in place of passages. Mode "merged" is measured
+        questions: Pairs of question and answer, in place of passages. Mode "learned" is measured
             on them alone: its adapter may have learned the passages. Default: none.
         seed: Seed of the passages that are drawn. Default: 0.
         on_example: Called after each example with the calibration so far. What it raises ends the
@@ -239,7 +239,7 @@ def calibrate(
         learning=replace(learning, cache=None),
     )
     calibration = Calibration(
-        strategies=learning.strategies(with_merged=bool(questions)),
+        strategies=learning.strategies(with_learned=bool(questions)),
         examples=(),
         cost_model=cost_model
         or CostModel.measure(language_model, learning.settings, aim_s=COSTS_S),
@@ -354,9 +354,9 @@ class Measurer:
         bits, seconds = [], []
         for strategy in strategies:
             session = sessions[strategy.n_steps]
-            if strategy.mode is AnswerMode.MERGED:
-                merged = replace(choice, mode=strategy.mode, read=None, learned=None)
-                session = prepare_session(merged, self.answerer, self.learning)
+            if strategy.mode is AnswerMode.LEARNED:
+                beforehand = replace(choice, mode=strategy.mode, read=None, learned=None)
+                session = prepare_session(beforehand, self.answerer, self.learning)
             reading = choice.read if strategy.mode in READING else None
             chosen = replace(session.choice, mode=strategy.mode, read=reading)
             session = replace(session, choice=chosen)

@@ -51,7 +51,7 @@ class LearningOptions:
         settings: How an adapter learns. Default: the paper's settings.
         cache: Keeps adapters for the next question with the same chunks. Default: one in memory;
             None keeps nothing.
-        adapter: What `learn_collection` has learned beforehand, for mode "merged". Default: none,
+        adapter: What `learn_collection` has learned beforehand, for mode "learned". Default: none,
             and no such mode.
 
     Raises:
@@ -98,17 +98,17 @@ class LearningOptions:
         """
         return ChoiceOptions(n_select=self.max_steps, words=0, selector=self.selector)
 
-    def strategies(self, *, with_merged: bool) -> tuple[Strategy, ...]:
+    def strategies(self, *, with_learned: bool) -> tuple[Strategy, ...]:
         """Return all ways to answer of an engine that learns so, base and context first.
 
         Args:
-            with_merged: Whether mode "merged" is one of them, if there is an `adapter`.
+            with_learned: Whether mode "learned" is one of them, if there is an `adapter`.
         """
         efforts = [one.n_steps for one in EFFORTS.values() if one.n_steps <= self.max_steps]
         counts = efforts if self.n_steps is None else [self.n_steps]
         modes = [AnswerMode.BASE, AnswerMode.CONTEXT]
-        if with_merged and self.adapter is not None:
-            modes.append(AnswerMode.MERGED)
+        if with_learned and self.adapter is not None:
+            modes.append(AnswerMode.LEARNED)
         learning = [Strategy(mode, n) for n in counts for mode in LEARNING]
         return (*map(Strategy, modes), *learning)
 
@@ -234,7 +234,7 @@ def make_choice(
     timings = {**timings, **chosen.timings}
     deadline = request.deadline(spent_s=sum(timings.values()))
     mode, pool = AnswerMode(request.mode), chosen.pool
-    if not len(pool) and mode is not AnswerMode.MERGED:
+    if not len(pool) and mode is not AnswerMode.LEARNED:
         mode = AnswerMode.BASE
     read = chosen if mode in (*READING, AnswerMode.AUTO) else None
     learned = features = None
@@ -248,7 +248,7 @@ def make_choice(
         features = replace(
             answerer.features(query, read.chunks, learned.chunks),
             latency_s=_seconds_until(deadline),
-            can_merge=learning.adapter is not None,
+            has_adapter=learning.adapter is not None,
         )
         decision = policy.decide(features)
     else:

@@ -62,7 +62,7 @@ class PolicyFeatures:
         room: Tokens that the window has left for chunks beside prompt and answer; may be < 0.
         learn_tokens: Tokens of each training step, repeats counted; as many as variances.
         max_new_tokens: Length of the answer at most.
-        can_merge: Whether there is an adapter that was learned beforehand. Default: False.
+        has_adapter: Whether there is an adapter that was learned beforehand. Default: False.
         latency_s: Seconds that the caller will wait for the answer, > 0. Default: any time.
     """
 
@@ -75,7 +75,7 @@ class PolicyFeatures:
     room: int
     learn_tokens: tuple[int, ...]
     max_new_tokens: int
-    can_merge: bool = False
+    has_adapter: bool = False
     latency_s: float | None = None
 
     @property
@@ -96,8 +96,8 @@ class PolicyFeatures:
 
     def allows(self, strategy: Strategy) -> bool:
         """Return whether there is what a strategy needs."""
-        if strategy.mode is AnswerMode.MERGED:
-            return self.can_merge
+        if strategy.mode is AnswerMode.LEARNED:
+            return self.has_adapter
         can_read = self.read_tokens > 0 or strategy.mode not in READING
         return can_read and strategy.n_steps <= self.n_steps
 
@@ -179,7 +179,7 @@ class CostModel:
     def answer_s(self, features: PolicyFeatures, mode: AnswerMode) -> float:
         """Return the seconds from a model that is ready to the end of the longest answer."""
         curve, token_s = self.prefill, self.new_token_s
-        if mode in (*LEARNING, AnswerMode.MERGED):
+        if mode in (*LEARNING, AnswerMode.LEARNED):
             curve, token_s = self.adapted_prefill, self.adapted_new_token_s
         n_read = features.question_tokens + (features.read_tokens if mode in READING else 0)
         return seconds_at(curve, n_read) + features.max_new_tokens * token_s

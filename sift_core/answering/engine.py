@@ -189,7 +189,7 @@ class AnswerEngine:
         Arguments and errors are those of `answer`.
         """
         request = self._request(question, options)
-        if request.mode in (AnswerMode.BASE, AnswerMode.MERGED):
+        if request.mode in (AnswerMode.BASE, AnswerMode.LEARNED):
             return self._choice(request, request.query())
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
@@ -203,7 +203,7 @@ class AnswerEngine:
     async def achoose(self, question: str | AnswerRequest, **options: Any) -> Choice:
         """Return what `choose` returns; embedding and selection run in other threads."""
         request = self._request(question, options)
-        if request.mode in (AnswerMode.BASE, AnswerMode.MERGED):
+        if request.mode in (AnswerMode.BASE, AnswerMode.LEARNED):
             return self._choice(request, request.query())
         source, embedder = self._retrieval()
         timings: dict[str, float] = {}
@@ -240,7 +240,7 @@ class AnswerEngine:
                 f"its own history"
             )
         request = self._request(query.text, options)
-        if not len(pool) or request.mode in (AnswerMode.BASE, AnswerMode.MERGED):
+        if not len(pool) or request.mode in (AnswerMode.BASE, AnswerMode.LEARNED):
             return self._choice(request, query, nothing_chosen(query, pool), timings)
         spent = dict(timings or {})
         with timed(spent, "select"):
@@ -370,9 +370,9 @@ class AnswerEngine:
         """Return what is asked, checked before any work."""
         request = AnswerRequest.of(question, options)
         self.language_model.check_generation(request.generation)
-        if request.mode is AnswerMode.MERGED and self.learning.adapter is None:
+        if request.mode is AnswerMode.LEARNED and self.learning.adapter is None:
             raise InvalidInputError(
-                'mode "merged" needs an adapter that was learned beforehand; construct the engine '
+                'mode "learned" needs an adapter that was learned beforehand; construct the engine '
                 "with `LearningOptions(adapter=…)`, from `learn_collection` or `sift learn`"
             )
         request.choice_options(self.options)  # checks them

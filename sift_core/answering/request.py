@@ -34,8 +34,8 @@ class AnswerRequest:
 
     Args:
         question: In words, not empty.
-        mode: "base", "context", "fine_tune", "both", "merged" or "auto". "base" needs no source,
-            "merged" the engine's `learning.adapter`. Default: "auto".
+        mode: "base", "context", "fine_tune", "both", "learned" or "auto". "base" needs no source,
+            "learned" the engine's `learning.adapter`. Default: "auto".
         filter: The source's own kind of filter. Default: no restriction.
         history: The chat before the question, oldest message first. Default: none.
         queries: Texts to search for in place of the question: its parts, or rewrites. Each has its

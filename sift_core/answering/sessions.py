@@ -54,7 +54,7 @@ class Session:
         choice: Mode, reasons and documents.
         answerer: How questions are put and answers generated.
         tuned: What was learned; None if nothing was.
-        merged: What was learned from the collection beforehand; None but in mode "merged".
+        adapter: What was learned from the collection beforehand; None but in mode "learned".
         timings: Seconds by stage, of choosing and learning.
     """
 
@@ -62,7 +62,7 @@ class Session:
     answerer: InContextAnswerer
     tuned: FineTuned | None
     timings: Mapping[str, float]
-    merged: Adapter | None = None
+    adapter: Adapter | None = None
 
     @property
     def report(self) -> FineTuningReport | None:
@@ -190,7 +190,7 @@ class Session:
         return self.choice.chunks(self.choice.read)
 
     def _adapted(self) -> AbstractContextManager[None]:
-        learned = self.merged if self.tuned is None else self.tuned.adapter
+        learned = self.adapter if self.tuned is None else self.tuned.adapter
         return self.answerer.language_model.adapted(learned)
 
     def _query(self, question: str | Query, history: Sequence[Message] | None = None) -> Query:
@@ -225,7 +225,7 @@ class Session:
         used = CandidatePool.concatenate([read, learned])
         return replace(
             answer,
-            mode=_MODES[len(read) > 0, len(learned) > 0] if self.merged is None else choice.mode,
+            mode=_MODES[len(read) > 0, len(learned) > 0] if self.adapter is None else choice.mode,
             chunks=used,
             n_read=len(read),
             standard_deviation=choice.standard_deviation(used),
@@ -275,7 +275,7 @@ def prepare_session(
         choice=choice,
         answerer=answerer,
         tuned=tuned,
-        merged=learning.adapter if choice.mode is AnswerMode.MERGED else None,
+        adapter=learning.adapter if choice.mode is AnswerMode.LEARNED else None,
         timings=timings,
     )
 

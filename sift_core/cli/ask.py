@@ -51,7 +51,7 @@ _STAGES = {
     "generate": "generation",
 }
 
-ModeName = Literal["auto", "base", "context", "fine_tune", "both", "merged"]
+ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned"]
 
 
 @flags.with_flags(n_select="n_context")
@@ -93,7 +93,7 @@ def ask(
     about: dict[str, Any] = {"store": None, "embedder": None}
     opened = None
     with ExitStack() as stack:
-        if mode not in ("base", "merged"):
+        if mode not in ("base", "learned"):
             opened = stack.enter_context(open_with_embedder(store, embedder))
             about = {"store": str(opened.address), "embedder": opened.embedder.name}
         engine = load_engine(
@@ -103,7 +103,7 @@ def ask(
             answers=answers,
             max_new_tokens=max_new_tokens,
             is_calibrated=mode == "auto",
-            adapters=adapters if mode == "merged" else None,
+            adapters=adapters if mode == "learned" else None,
             calibrated_adapters=adapters,
         )
         session = Session(
@@ -358,7 +358,7 @@ def _print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) 
     """Print the first distinct chunks that an answer rests on, or all of them with their texts."""
     if answer.chunks is None or not len(answer.chunks):
         why = "the model answered from what it knows"
-        if answer.mode is AnswerMode.MERGED:
+        if answer.mode is AnswerMode.LEARNED:
             why = "the model answered from what it learned beforehand"
         if answer.is_refusal:
             why = "no model was asked; --on-off-topic base asks it all the same"

@@ -38,8 +38,8 @@ def load_engine(
         answers: How the model is loaded, learns and answers.
         max_new_tokens: Length of an answer at most.
         is_calibrated: Whether mode "auto" goes by the calibration of the index. Default: True.
-        adapters: Folder of `sift learn`, for mode "merged". Default: none.
-        calibrated_adapters: Folder that is used if the calibration has mode "merged". Default:
+        adapters: Folder of `sift learn`, for mode "learned". Default: none.
+        calibrated_adapters: Folder that is used if the calibration has mode "learned". Default:
             none.
 
     Raises:
@@ -95,7 +95,7 @@ def _calibrated(
     Args:
         address: The index.
         named: File of a calibration. Default: the one beside the index, if it can be used.
-        adapters: Folder that is used if the calibration has mode "merged".
+        adapters: Folder that is used if the calibration has mode "learned".
         language_model: Answers.
 
     Raises:
@@ -109,8 +109,8 @@ def _calibrated(
     try:
         calibration = Calibration.load(path, language_model)
         found: dict[str, Any] = {"policy": calibration.policy}
-        has_merged = any(one.mode is AnswerMode.MERGED for one in calibration.strategies)
-        if has_merged and adapters is not None and Path(adapters).is_dir():
+        has_learned = any(one.mode is AnswerMode.LEARNED for one in calibration.strategies)
+        if has_learned and adapters is not None and Path(adapters).is_dir():
             found["adapter"] = load_learned(adapters, language_model)
         return found
     except InvalidInputError as error:

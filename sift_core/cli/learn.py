@@ -30,13 +30,13 @@ def learn(
     dtype: flags.DtypeOption = "auto",
     json: flags.JsonOption = False,
 ) -> None:
-    """Learn the index once, for `sift ask --mode merged`, which learns nothing at a question.
+    """Learn the index once, for `sift ask --mode learned`, which learns nothing at a question.
 
     Fine-tunes one adapter on chunks that are drawn at random, once.
 
     Examples:
     sift learn
-    sift ask "How do I upload a file?" --mode merged
+    sift ask "How do I upload a file?" --mode learned
     """
     address = StoreAddress.parse(store)
     with open_store(address) as source, Working("Reading the store …"):
@@ -73,7 +73,7 @@ def learn(
         f"{found.n_bytes / 2**20:,.0f} MiB of memory."
     )
     where = "" if adapters == flags.DEFAULT_ADAPTERS else f" --adapters {adapters}"
-    console.say(f'Next: sift ask "…" --mode merged{where}')
+    console.say(f'Next: sift ask "…" --mode learned{where}')
 
 
 @dataclass(kw_only=True)

@@ -75,7 +75,7 @@ AdaptersOption = Annotated[
     str,
     typer.Option(
         metavar="FOLDER",
-        help="Where sift learn keeps what it has learned, for the mode merged.",
+        help="Where sift learn keeps what it has learned, for the mode learned.",
     ),
 ]
 CalibrationOption = Annotated[

@@ -48,7 +48,7 @@ class AppOptions:
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="What sift learn has made; with it there is the mode merged.",
+            help="What sift learn has made; with it there is the mode learned.",
             show_default=False,
         ),
     ] = None

@@ -105,7 +105,7 @@ def _modes(service: Service) -> dict[str, ModeName | None]:
     name, engine = service.model_name, service.engine
     if name is None or engine is None:
         return {}
-    fixed = MODES if engine.learning.adapter is None else (*MODES, "merged")
+    fixed = MODES if engine.learning.adapter is None else (*MODES, "learned")
     return {name: None, **{f"{name}:{mode}": mode for mode in fixed}}
 
 

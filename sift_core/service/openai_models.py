@@ -16,7 +16,7 @@ from sift_core.types import AnswerMode, Message
 
 MAX_STOPS = 16
 MAX_STOP = 1000  # characters; all that was written is compared with them at each token
-ModeName = Literal["auto", "base", "context", "fine_tune", "both", "merged"]
+ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned"]
 _ROLES = {"developer": "system", "function": None, "tool": None}
 
 

@@ -105,7 +105,7 @@ def test_every_strategy_is_measured_as_the_engine_answers(make_engine):
     middle = text.find(" ", len(text) // 2)
     question, answer = text[:middle], text[middle:]
     example = Example(question=question, answer=answer, held_back="8")
-    strategies = engine.learning.strategies(with_merged=False)
+    strategies = engine.learning.strategies(with_learned=False)
     names = ["base", "context", "fine_tune, 2 steps", "both, 2 steps"]
     assert list(map(str, strategies)) == names
     found = measured(engine, example, strategies)
@@ -188,7 +188,7 @@ def test_a_collection_is_calibrated_and_the_model_left_as_it_was(make_engine, tm
 
 
 def test_efforts_up_to_the_given_one_are_measured():
-    found = LearningOptions(effort="balanced").strategies(with_merged=True)
+    found = LearningOptions(effort="balanced").strategies(with_learned=True)
     learning = [f"{mode}, {n} steps" for n in (5, 12) for mode in ("fine_tune", "both")]
     assert list(map(str, found)) == ["base", "context", *learning]
 

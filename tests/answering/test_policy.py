@@ -107,9 +107,9 @@ def test_the_latency_budget_takes_steps_away_first_and_modes_then(changes, mode,
     assert reason in "; ".join(decision.reasons)
 
 
-QUICK, WHOLE, MERGED = Strategy(LEARN, 2), Strategy(LEARN, 4), Strategy(AnswerMode.MERGED)
+QUICK, WHOLE, LEARNED = Strategy(LEARN, 2), Strategy(LEARN, 4), Strategy(AnswerMode.LEARNED)
 SAVED = {
-    MERGED: 0.35,
+    LEARNED: 0.35,
     Strategy(BOTH, 4): 0.3,
     QUICK: 0.249,
     WHOLE: 0.25,  # behind QUICK, which is quicker
@@ -130,7 +130,7 @@ def calibrated(**options):
             Strategy(BOTH, 4),
             "both, 4 steps saved 30.0% of the base model's bits on 40 examples",
         ),
-        ({"can_merge": True}, MERGED, "merged saved 35.0%"),
+        ({"has_adapter": True}, LEARNED, "learned saved 35.0%"),
         # without candidates that fit there is nothing to read
         (NO_ROOM, QUICK, "fine_tune, 2 steps saved 24.9%"),
         (
@@ -147,7 +147,7 @@ def calibrated(**options):
         ({"latency_s": 0.35}, Strategy(CONTEXT), "context saved 20.0%"),
         ({"latency_s": 0.01}, Strategy(BASE), "nothing is quick enough"),
         (
-            {"variance_read": 0.8, "variances_learned": (0.8,) * 4, "can_merge": True},
+            {"variance_read": 0.8, "variances_learned": (0.8,) * 4, "has_adapter": True},
             Strategy(BASE),
             "off the topic",
         ),
@@ -215,7 +215,7 @@ def test_predictions_by_hand():
         (LEARN, 1, 5.4 + 0.25 + 3),
         (CONTEXT, 0, 6.0),
         (BOTH, 3, 8.4 + 10.25),
-        (AnswerMode.MERGED, 0, 5.4),
+        (AnswerMode.LEARNED, 0, 5.4),
     ):
         assert BY_HAND.seconds(known, Strategy(mode, n_steps)) == pytest.approx(seconds)
 

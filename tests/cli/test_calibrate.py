@@ -59,7 +59,13 @@ def test_questions_of_ones_own_and_a_file_of_ones_own(sift, record, answered, el
     told = record("calibrate", "--questions", answered, "--effort", "quick", "--calibration", "it")
     assert (told["n_examples"], told["calibration"]) == (9, "it")
     modes = [one["mode"] for one in told["strategies"]]
-    assert set(modes) == {"base", "context", "fine_tune", "both", "merged"}  # also what was learned
+    assert set(modes) == {
+        "base",
+        "context",
+        "fine_tune",
+        "both",
+        "learned",
+    }  # also what was learned
     assert (elsewhere / "it").is_file()
     answer = record("ask", QUESTION, "--calibration", "it", "--max-new-tokens", 2)
     assert "on 9 examples" in " ".join(answer["reasons"])

@@ -28,24 +28,24 @@ def test_what_was_learned_answers_without_reading_and_learning(sift, record, els
     assert told["adapters"] == ".sift-adapters"
     files = {path.name for path in (elsewhere / ".sift-adapters").rglob("*") if path.is_file()}
     assert files == {"collection.json", "adapter_config.json", "adapter_model.safetensors"}
-    answer = record("ask", QUESTION, "--mode", "merged", "--max-new-tokens", 4)
-    assert answer["mode"] == "merged"
+    answer = record("ask", QUESTION, "--mode", "learned", "--max-new-tokens", 4)
+    assert answer["mode"] == "learned"
     assert (answer["chunks"], answer["fine_tuning"]) == ([], None)
-    shown = sift("ask", QUESTION, "--mode", "merged", "--max-new-tokens", 4).out
-    assert "mode      merged: it was asked for" in shown
+    shown = sift("ask", QUESTION, "--mode", "learned", "--max-new-tokens", 4).out
+    assert "mode      learned: it was asked for" in shown
     assert "sources: none; the model answered from what it learned beforehand" in shown
 
 
 def test_it_says_what_it_made_and_what_to_do_next(sift):
     captured = sift("learn", "--adapters", "mine")
     assert captured.out.startswith("Learned 6 chunks into mine; in use that takes")
-    assert captured.out.endswith('Next: sift ask "…" --mode merged --adapters mine\n')
+    assert captured.out.endswith('Next: sift ask "…" --mode learned --adapters mine\n')
     again = json.loads(sift("learn", "--adapters", "mine", "--json").out)
     assert again["n_learned"] == 6
 
 
 def test_a_mode_that_was_not_learned_for_is_refused(sift):
-    told = sift("ask", QUESTION, "--mode", "merged", code=2).err
+    told = sift("ask", QUESTION, "--mode", "learned", code=2).err
     assert "nothing was learned at '.sift-adapters'; make it: sift learn" in told
 
 

@@ -67,15 +67,15 @@ def test_adapters_learned_beforehand_are_one_more_way(ask, engine, tmp_path):
         serving(create_app(merging, settings=SETTINGS)) as url,
         openai.OpenAI(base_url=f"{url}/v1", **options) as client,
     ):
-        assert "tiny:merged" in [model.id for model in client.models.list()]
+        assert "tiny:learned" in [model.id for model in client.models.list()]
         messages = [{"role": "user", "content": QUESTION}]
-        answer = client.chat.completions.create(model="tiny:merged", messages=messages)
-    expected = merging.answer(QUESTION, mode="merged")
+        answer = client.chat.completions.create(model="tiny:learned", messages=messages)
+    expected = merging.answer(QUESTION, mode="learned")
     assert answer.choices[0].message.content == expected.text
-    assert answer.sift["mode"] == "merged"
+    assert answer.sift["mode"] == "learned"
     assert answer.sift["sources"] == []
     with pytest.raises(openai.BadRequestError, match="needs an adapter"):
-        ask(model="tiny", extra_body={"sift": {"mode": "merged"}})
+        ask(model="tiny", extra_body={"sift": {"mode": "learned"}})
 
 
 def test_sources_say_where_they_are_and_what_they_told(ask, engine):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Asked: TypeAlias = str | dict[str, Any]
 Answered: TypeAlias = dict[str, Any]
-Mode: TypeAlias = Literal["auto", "base", "context", "fine_tune", "both", "merged"]
+Mode: TypeAlias = Literal["auto", "base", "context", "fine_tune", "both", "learned"]
 
 
 def _checked_engine(engine: object) -> Any:
@@ -93,7 +93,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
 
     Args:
         engine: A `sift_core.answering.AnswerEngine`.
-        mode: "base", "context", "fine_tune", "both", "merged", or "auto", which decides for each
+        mode: "base", "context", "fine_tune", "both", "learned", or "auto", which decides for each
             question.
         generation: Arguments of the engine's `answer` for every call.
 

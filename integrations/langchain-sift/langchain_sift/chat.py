@@ -40,7 +40,7 @@ class ChatSIFT(BaseChatModel):
 
     Args:
         engine: A `sift_core.answering.AnswerEngine`. Without a source it answers in base mode.
-        mode: "base", "context", "fine_tune", "both", "merged" or "auto". Default: "auto" if the
+        mode: "base", "context", "fine_tune", "both", "learned" or "auto". Default: "auto" if the
             engine has a source and an embedder, else "base".
         max_tokens: Length of an answer at most. Default: the engine's.
         temperature: 0 for the likeliest text, more to sample. Default: the engine's.

@@ -90,7 +90,7 @@ class SIFTSynthesizer(BaseSynthesizer):
     Args:
         engine: Has the language model and the options of the choice. Its own source and embedder
             are not used.
-        mode: "auto", "base", "context", "fine_tune", "both" or "merged". A `SIFTQueryBundle` may
+        mode: "auto", "base", "context", "fine_tune", "both" or "learned". A `SIFTQueryBundle` may
             have its own. Default: "auto".
         llm: Answers in the modes "context" and "base", with LlamaIndex's own prompts (response
             mode "compact"). Default: the engine's model.

@@ -1,4 +1,4 @@
-"""Mode "merged": what was learned of the collection beforehand, which nobody else sees."""
+"""Mode "learned": what was learned of the collection beforehand, which nobody else sees."""
 
 import math
 
@@ -49,24 +49,24 @@ def make_engine(make_random_lm, tmp_path):
 
 def test_an_answer_rests_on_what_was_learned_and_nothing_is_fetched(make_engine):
     engine = make_engine(source=Uncalled(), embedder=None)
-    answer = engine.answer(QUESTIONS[0], mode="merged")
-    assert answer.mode is AnswerMode.MERGED
+    answer = engine.answer(QUESTIONS[0], mode="learned")
+    assert answer.mode is AnswerMode.LEARNED
     assert answer.reasons == ("it was asked for",)
     assert answer.timings.keys().isdisjoint({"fetch", "fine_tune"})
     assert (len(answer.chunks), answer.n_read, answer.fine_tuning) == (0, 0, None)
     assert math.isnan(answer.standard_deviation)
-    session = engine.session(QUESTIONS[0], mode="merged")
+    session = engine.session(QUESTIONS[0], mode="learned")
     for text in TEXTS[::4]:
         assert session.bits_per_byte(text) < engine.language_model.bits_per_byte(text) - 0.1
 
 
 def test_streams_sessions_and_batches_say_what_an_answer_says(make_engine):
     engine = make_engine()
-    expected = engine.answer(QUESTIONS[1], mode="merged")
-    with engine.stream(QUESTIONS[1], mode="merged") as stream:
+    expected = engine.answer(QUESTIONS[1], mode="learned")
+    with engine.stream(QUESTIONS[1], mode="learned") as stream:
         assert "".join(stream) == expected.text
-    assert stream.answer().mode is AnswerMode.MERGED
-    session = engine.session(QUESTIONS[1], mode="merged")
+    assert stream.answer().mode is AnswerMode.LEARNED
+    session = engine.session(QUESTIONS[1], mode="learned")
     assert session.answer(QUESTIONS[1]).text == expected.text
     assert session.answers([QUESTIONS[1]])[0].text == expected.text
     assert session.report is None
@@ -85,8 +85,8 @@ def test_candidates_at_hand_are_left_alone(make_engine):
             similarities=[1.0],
         ),
     ):
-        answer = engine.answer_from(engine.choose_from(query, pool, mode="merged"))
-        assert answer.mode is AnswerMode.MERGED
+        answer = engine.answer_from(engine.choose_from(query, pool, mode="learned"))
+        assert answer.mode is AnswerMode.LEARNED
         assert not len(answer.chunks)
 
 
@@ -100,8 +100,8 @@ def test_an_answer_that_is_stopped_leaves_the_base_as_it_is(make_engine):
         raise KeyError("the caller's own")
 
     with pytest.raises(KeyError):
-        engine.answer(QUESTIONS[0], mode="merged", on_text=fail)
-    with engine.stream(QUESTIONS[0], mode="merged") as stream:
+        engine.answer(QUESTIONS[0], mode="learned", on_text=fail)
+    with engine.stream(QUESTIONS[0], mode="learned") as stream:
         stream.close()
     assert lm.bits_per_byte(QUESTIONS[0]) == base
     assert_same_state(lm, before)
@@ -110,4 +110,4 @@ def test_an_answer_that_is_stopped_leaves_the_base_as_it_is(make_engine):
 def test_what_cannot_be_merged_is_refused_before_any_work(make_engine):
     engine = make_engine()
     with pytest.raises(InvalidInputError, match="needs an adapter"):
-        changed(engine, adapter=None).answer(QUESTIONS[0], mode="merged")
+        changed(engine, adapter=None).answer(QUESTIONS[0], mode="learned")
