@@ -46,8 +46,8 @@ def choose(
 ) -> Chosen:
     """Return the chunks of a pool that together say most about the query, in order of choice.
 
-    Costs a selection, O(n² · d) time for n candidates of d dimensions, 2 to 3 ms for 200 of 384.
-    No text is read by a model.
+    Costs a selection, O(n² · d) time for n candidates of d dimensions: for 200 of 384 about 3 ms
+    by embeddings and 10 ms with words, on a CPU with AVX2. No text is read by a model.
 
     Args:
         pool: The candidates.
