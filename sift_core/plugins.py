@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -45,7 +45,7 @@ def pool_for_query(
             a document has no finite score.
     """
     d = query.shape[-1]
-    lengths = {len(row) for row in embeddings}
+    lengths = {len(row) if isinstance(row, Sized) else 0 for row in embeddings}  # 0: a number
     if lengths - {d}:
         raise InvalidInputError(
             f"the query has {d} dimensions, the documents have {sorted(lengths)}; were all "

@@ -42,6 +42,7 @@ from sift_core.answering.model.weights_fingerprint import digest_of
 
 logger = logging.getLogger(__name__)
 
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # values that `--max-lora-rank` takes
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 _LONGEST_MESSAGE = 500  # characters of a server's message; a guess
 # JSON of another shape, or nested too deeply
@@ -254,6 +255,8 @@ class VllmServer:
                         return
                     if line.startswith("data:"):
                         yield self._read_piece(line.removeprefix("data:"))
+            if rest.rstrip() == "data: [DONE]":  # a proxy may drop the last line's end
+                return
         raise AdapterServerError(f"vLLM at {self._url} broke off a text; its log says more")
 
     def name(self, adapter: Adapter) -> str:
@@ -481,6 +484,15 @@ def _message_of(answer: httpx.Response) -> str | None:
         return None
 
 
+def _larger_rank(rank: int) -> str:
+    """Return what to do where a rank is above the server's."""
+    lower = "learn with a lower rank: `FineTuningSettings(lora=LoraConfig(r=…))`"
+    if rank > _RANKS[-1]:
+        return f"vLLM takes at most {_RANKS[-1]}: {lower}"
+    larger = next(one for one in _RANKS if one >= rank)
+    return f"start `vllm serve` with --max-lora-rank {larger} or more, or {lower}"
+
+
 def _advise(status: int, message: str | None, rank: int) -> str:
     """Return what to do about a refusal; `rank` is that of the refused adapter."""
     if status == 401:
@@ -488,8 +500,7 @@ def _advise(status: int, message: str | None, rank: int) -> str:
     if status == 403 or (message is None and status in (404, 405)):
         return f"adapters cannot be changed there: {_ENABLE}, or correct the address"
     by_message = {
-        "max_lora_rank": f"start `vllm serve` with --max-lora-rank {rank} or more, or learn with a "
-        "lower rank: `FineTuningSettings(lora=LoraConfig(r=…))`",
+        "max_lora_rank": _larger_rank(rank),
         "LoRA is not enabled": _ENABLE,
         "target modules": "learn on layers that it adapts: `LoraConfig(target_modules=…)`",
         "does not exist": "pass `base_model` as given to `vllm serve`, or let nobody else unload "

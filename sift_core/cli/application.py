@@ -100,6 +100,7 @@ class _UnloadedCommand(TyperCommand):
         if settings := sorted(getattr(found, "settings", ())):
             for option in command.params:
                 if option.name in settings:
+                    option.former_flags = [*option.opts, *option.secondary_opts]
                     option.hidden, option.opts, option.secondary_opts = True, [], []
             command.epilog = (
                 f"Settings without a flag: {prefix}_{settings[0].upper()} and so on in the "

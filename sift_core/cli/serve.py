@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, VllmServer
 
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
+FORMER_KEY_VARIABLE = "SIFT_SERVE_API_KEY"  # named a variable; ignored, it would open a service
 
 # Options that a request can name, or that are set once for a model or a vLLM, have no flag.
 SETTINGS = (
@@ -157,6 +159,11 @@ def serve(
     curl http://127.0.0.1:8123/v1/models
     SIFT_API_KEY=... sift serve --host 0.0.0.0
     """
+    if os.environ.get(FORMER_KEY_VARIABLE):
+        raise InvalidInputError(
+            f"{FORMER_KEY_VARIABLE} is no longer read: put the key itself into {KEY_VARIABLE}, and "
+            f"unset {FORMER_KEY_VARIABLE}"
+        )
     settings = _settings(
         host,
         key_of(),

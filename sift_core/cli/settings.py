@@ -23,7 +23,7 @@ except ImportError as error:
 FILE_NAME = "sift.toml"
 SHARED = ("embedder", "model", "store")  # may stand at the top of the file, for every command
 
-_SECRETS = "; secrets belong into the environment (QDRANT_API_KEY), not here"
+_SECRETS = "; keys belong into the environment (QDRANT_API_KEY, SIFT_API_KEY), not here"
 
 
 def settings_file(given: Path | None) -> Path | None:
@@ -138,13 +138,20 @@ def refuse_flags_of_settings(command: Any, arguments: Sequence[str]) -> None:
         InvalidInputError: If one of the arguments is such a flag.
     """
     for parameter in command.params:
-        key = parameter.name.replace("_", "-")
-        if not parameter.opts and any(one.partition("=")[0] == f"--{key}" for one in arguments):
+        key, flags = parameter.name.replace("_", "-"), getattr(parameter, "former_flags", ())
+        if any(_is_typed(flag, one) for flag in flags for one in arguments):
             variable = f"SIFT_{command.name}_{parameter.name}".upper()
             raise InvalidInputError(
                 f"sift {command.name} has no flag --{key}; set {variable} in the environment, or "
                 f"{key} in the table [{command.name}] of a settings file"
             )
+
+
+def _is_typed(flag: str, argument: str) -> bool:
+    """Return whether an argument is a flag, perhaps with its value behind: `--n=5`, `-n5`."""
+    if flag.startswith("--"):
+        return argument.partition("=")[0] == flag
+    return argument.startswith(flag) and not argument.startswith("--")
 
 
 def refuse_obeyed(name: str, library: str) -> None:

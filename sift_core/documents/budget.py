@@ -162,7 +162,7 @@ class BudgetReader:
         reason, detail = SkipReason.TOO_COSTLY, f"ended the process that read it, with code {code}"
         if not self._has_answered:
             reason, detail = SkipReason.UNREADABLE, "the process that reads it did not start"
-        elif code is not None and code == -getattr(signal, "SIGPROF", 0):
+        elif code == (-signal.SIGPROF if hasattr(signal, "SIGPROF") else 1):
             detail = f"more than {seconds:.3g} s of processor time"
         self.close()
         return SkippedPath(source=file.source, reason=reason, detail=detail)

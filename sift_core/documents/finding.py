@@ -179,7 +179,7 @@ def _walk(folder: Path, base: Path) -> Iterable[Path | SkippedPath]:
         subfolders = []
         for entry in entries:
             path, reason = here / entry.name, None
-            is_folder = os.path.isdir(path)  # False of what cannot be looked at
+            is_folder = _is_folder(entry)
             if entry.name.startswith("."):
                 reason = SkipReason.HIDDEN
             elif is_folder and (
@@ -196,6 +196,14 @@ def _walk(folder: Path, base: Path) -> Iterable[Path | SkippedPath]:
             else:
                 yield path
         waiting += reversed(subfolders)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a folder, by its parent's listing where that tells."""
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that cannot be followed
+        return False
 
 
 def _file(path: Path, base: Path, max_bytes: int, *, is_named: bool) -> FoundFile | SkippedPath:

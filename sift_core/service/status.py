@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 
-from anyio import to_thread
+from anyio import CancelScope, to_thread
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -34,8 +34,9 @@ def status_router(service: Service) -> APIRouter:
             counts_for = STORE_CHECK_S if is_there else FAILURE_S
             if time.monotonic() - checked_at >= counts_for:
                 try:
-                    vector = await to_thread.run_sync(service.embedder.embed_query, "ready")
-                    await service.source.afetch(Query(text="ready", embedding=vector), 1)
+                    with CancelScope(shield=True):  # a client that leaves early ends no look
+                        vector = await to_thread.run_sync(service.embedder.embed_query, "ready")
+                        await service.source.afetch(Query(text="ready", embedding=vector), 1)
                     is_there = True
                 except SiftError as error:
                     logger.warning("the store did not answer whether it is ready: %s", error)

@@ -334,7 +334,7 @@ def test_those_used_last_stay_loaded_until_the_end(make, vllm, adapter, tmp_path
 @pytest.mark.parametrize("is_old", [False, True])
 def test_a_rank_that_the_server_refuses(make, vllm, adapter, tmp_path, is_old):
     vllm.max_lora_rank, vllm.is_old = 2, is_old
-    error = refused(lambda: make().load(adapter), "LoRA rank 4", "--max-lora-rank 4 or more")
+    error = refused(lambda: make().load(adapter), "LoRA rank 4", "--max-lora-rank 8 or more")
     assert error.status == (400 if is_old else 500)
     assert entries(tmp_path) == []
 

@@ -54,9 +54,14 @@ def test_a_key_comes_from_the_environment_and_is_never_repeated(monkeypatch, ref
     assert "first" not in repr(settings(key="first"))
 
 
-@pytest.mark.parametrize("flag", ["--n-context=3", "--cite", "--vllm-model", "--dtype"])
+def test_the_variable_that_named_a_variable_of_the_key_is_refused(monkeypatch, refusal):
+    monkeypatch.setenv("SIFT_SERVE_API_KEY", "MY_KEY")
+    assert "put the key itself into SIFT_API_KEY" in refusal("serve", "--port", "0")
+
+
+@pytest.mark.parametrize("flag", ["--n-context=3", "-n3", "--cite", "--vllm-model", "--dtype"])
 def test_a_setting_that_is_typed_as_a_flag_is_told_where_it_belongs(refusal, sift, flag):
-    key = flag[2:].partition("=")[0]
+    key = "n-context" if flag == "-n3" else flag[2:].partition("=")[0]
     told = refusal("serve", flag, "3")
     assert f"set SIFT_SERVE_{key.replace('-', '_').upper()} in the environment, or {key} in" in told
     assert key in sift("serve", "--help").out.partition("Settings without a flag")[2]

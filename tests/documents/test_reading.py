@@ -171,15 +171,21 @@ def test_links_and_odd_names_are_read_where_they_are_named_and_never_in_a_folder
     assert read_files(paths, base=tmp_path).sources == (".notes/x.md", "LICENSE")
 
 
-def test_folders_deeper_than_python_recurses_are_read(tmp_path):
-    deep = "/".join("d" * 1_200)
-    subprocess.run(["mkdir", "-p", deep], check=True, cwd=tmp_path)
-    fill(tmp_path / deep, x_dot_md="text")
+def test_folders_deeper_than_paths_go_are_listed_as_unreadable_folders(tmp_path):
+    """Far deeper than Python recurses. What is stored of such a folder stays."""
+    fill(tmp_path, z_dot_md="text")
+    # More than a path may have; `mkdir -p` makes it in steps, and `shutil.rmtree` would recurse.
+    subprocess.run(["mkdir", "-p", "/".join("d" * 2_500)], check=True, cwd=tmp_path)
+    with open(f"{tmp_path}/{'/'.join('d' * 1_200)}/x.md", "w") as file:
+        file.write("text")
     try:
         reading = read_files([tmp_path], base=tmp_path)
     finally:
-        subprocess.run(["rm", "-r", "d"], check=True, cwd=tmp_path)  # `shutil.rmtree` recurses
-    assert (reading.sources, reading.skipped) == ((f"{deep}/x.md",), ())
+        subprocess.run(["rm", "-r", "d"], check=True, cwd=tmp_path)
+    assert len(reading.sources) == 2
+    (left_out,) = reading.skipped
+    assert left_out.reason is SkipReason.UNREADABLE
+    assert left_out.source.endswith("/d/")
 
 
 def test_a_folder_that_vanishes_while_it_is_read_is_listed(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sift_core import LazySIFTSelector, SIFTSelector
+from sift_core import LazySIFTSelector, LinearKernel, SIFTSelector
 from sift_core.types import StopReason
 
 # Four orthogonal candidates, each with cosine 1/2, and λ = 3: each choice lowers σ² by
@@ -37,6 +37,15 @@ def test_adaptive_stop_by_hand(stop, alpha, n_chosen):
     assert len(chosen) == n_chosen
     assert chosen.variances.tolist() == VARIANCES[: n_chosen + 1]
     assert chosen.stop_reason is StopReason.ALPHA
+
+
+def test_adaptive_stop_takes_a_step_that_just_pays(choose):
+    # k(q, q) = 1, k(q, x) = 1.5, k(x, x) = 2.25, λ = 0.75: σ²₁ = 1 - 2.25 / 3 = 0.25, and
+    # σ₁ = 0.5 is not greater than 1 / (2 · 1).
+    kernel = LinearKernel(normalize=False)
+    chosen = choose([1.0], [[1.5]], 1, kernel=kernel, noise=0.75, alpha=2.0)
+    assert chosen.positions.tolist() == [0]
+    assert chosen.stop_reason is StopReason.N_SELECT
 
 
 @pytest.mark.parametrize(

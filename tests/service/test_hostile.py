@@ -2,9 +2,11 @@
 
 import json
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+import httpx
 import pytest
 from pydantic import ValidationError
 
@@ -164,6 +166,22 @@ def test_whoever_asks_whether_it_is_ready_costs_one_look(embedder, monkeypatch):
     with service(source=source, embedder=embedder) as client, ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda _: client.get("/ready").status_code, range(32)))
     assert answers == [200] * 32
+    assert source.n_fetches == 1
+
+
+class _SlowSource(_CountingSource):
+    def fetch_batch(self, *args, **options):
+        time.sleep(0.3)
+        return super().fetch_batch(*args, **options)
+
+
+def test_a_probe_that_leaves_early_has_looked_for_the_next_one(embedder, monkeypatch):
+    monkeypatch.setattr(status, "STORE_CHECK_S", PATIENCE_S)
+    source = _SlowSource(embedder.embed_documents(TEXTS), TEXTS)
+    with service(source=source, embedder=embedder) as client:
+        with pytest.raises(httpx.TimeoutException):
+            client.get("/ready", timeout=0.05)
+        assert client.get("/ready").json()["status"] == "ready"
     assert source.n_fetches == 1
 
 

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from sift_core.errors import CandidateSourceError, SiftError
+from sift_core.protocols import Lookup
 from sift_core.sources import QdrantSource
 from sift_core.sources.qdrant.calls import failure
 from sift_core.types import Query
@@ -228,8 +229,12 @@ def test_a_batch_that_lacks_an_answer_is_told(api, corpus, is_async):
         content = api.respond(request).json()
         return httpx.Response(200, json={**content, "result": content["result"][:-1]})
 
-    error = Remote(answer, is_async=is_async).refusal("fetch_batch", [corpus.query()] * 3, 5)
-    assert re.search("2 answers to 3 queries.*versions of server and client", str(error))
+    remote = Remote(answer, is_async=is_async)
+    query = corpus.query()
+    lookups = [Lookup(n_candidates=5, vector=vector) for vector in corpus.embeddings[:3]]
+    for asked in (("fetch_batch", [query] * 3, 5), ("look_up", query, lookups)):
+        error = remote.refusal(*asked)
+        assert re.search("2 answers to 3 requests.*versions of server and client", str(error))
 
 
 def test_a_refusal_is_told_also_if_the_server_is_silent_about_its_collection():

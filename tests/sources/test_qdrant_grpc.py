@@ -1,6 +1,7 @@
 """What a source makes of answers by gRPC is what it makes of the client's own."""
 
 from contextlib import closing
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ models = qdrant_client.models
 grpc = qdrant_client.grpc  # Qdrant's messages
 
 from sift_core.sources.qdrant.points import dense_vectors  # noqa: E402
-from sift_core.sources.qdrant.requests import points_of  # noqa: E402
+from sift_core.sources.qdrant.requests import points_of, send_by_grpc  # noqa: E402
 from tests.sources.qdrant_grpc import serving_grpc  # noqa: E402
 
 QUERIES = [Query(text="?", embedding=[2.0, 0.1]), Query(text="!", embedding=[0.1, 2.0])]
@@ -125,3 +126,23 @@ def test_a_point_without_the_vector_is_named(vectors, got):
     hits.append(only_hit(**vectors))
     with pytest.raises(CandidateSourceError, match=f"point 7 .* dense vector of 2 .*{got}"):
         dense_vectors(hits, dimension=2)
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [(3, 3.0), (None, 60.0)])
+def test_a_search_ends_after_the_clients_timeout_or_a_minute(timeout, seconds):
+    class Points:
+        """Qdrant's service as a stub has it; notes how long each call may take."""
+
+        def __init__(self):
+            self.timeouts = []
+
+        def Query(self, request, timeout):
+            self.timeouts.append(timeout)
+
+        QueryBatch = Query
+
+    client = SimpleNamespace(init_options={"timeout": timeout}, grpc_points=Points())
+    request = models.QueryRequest(query=[1.0, 0.0], limit=2)
+    for requests in ([request], [request, request]):
+        send_by_grpc(client, "small", requests)
+    assert client.grpc_points.timeouts == [seconds, seconds]

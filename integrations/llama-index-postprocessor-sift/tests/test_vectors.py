@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 import sys
+import uuid
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +18,8 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.vector_stores.faiss import FaissMapVectorStore
+from llama_index.vector_stores.qdrant import QdrantVectorStore
+from qdrant_client import QdrantClient
 
 from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
 from llama_index.postprocessor.sift.stores import store_of
@@ -356,3 +359,18 @@ def test_threads_that_ask_while_nodes_are_added_get_right_vectors(
         assert_are_vectors_of(*zip(*pairs, strict=True), embed_model)
         assert len(pairs) >= len(nodes)
     assert_are_vectors_of(ask(0), nodes + late, embed_model)
+
+
+@pytest.mark.parametrize("spelling", [lambda u: u.hex, lambda u: str(u).upper()])
+def test_ids_that_qdrant_spells_its_own_way_are_found(spelling, index_over, embed_model):
+    """Ids of digits alone among them: 32 digits are a UUID and not a number."""
+    numbers = [0x1234, 0xABCD_EF00_0000_4000_8000_0000_0000_0001, 7 << 100]
+    nodes = [
+        TextNode(id_=spelling(uuid.UUID(int=number)), text=f"bees {i}")
+        for i, number in enumerate(numbers)
+    ]
+    store = QdrantVectorStore("docs", client=QdrantClient(":memory:"), index_doc_id=False)
+    index = index_over(store, nodes, embed_model)
+    embed_model.forget()
+    assert len(SIFTRetriever(index).retrieve("bees")) == 3
+    assert embed_model.texts == []

@@ -267,7 +267,10 @@ def check_plain(config: Any, *, has_learned: bool) -> None:
     Raises:
         InvalidInputError: If a field says what is not done here; the message names it.
     """
-    from peft import LoraConfig
+    try:
+        from peft import LoraConfig
+    except ImportError as error:
+        raise MissingDependencyError("peft", extra="fine-tune") from error
 
     if not isinstance(config, LoraConfig):
         kind = getattr(config, "peft_type", None) or type(config).__name__

@@ -318,8 +318,17 @@ class LanguageModel:
         """Return what `generate` returns for each prompt, computed as one batch.
 
         Memory and time are those of the longest prompt, times their number. Greedy texts are
-        the same but for ties within rounding. `on_text` and `prefix` are for one prompt alone.
+        the same but for ties within rounding.
+
+        Raises:
+            InvalidInputError: If an argument cannot be used, or several prompts have an `on_text`
+                or a `prefix`, which are for one alone.
+            AnswerError: If the model fails.
         """
+        if len(prompts) != 1 and not (on_text is None and prefix is None):
+            raise InvalidInputError(
+                f"`on_text` and `prefix` are for one prompt, got {len(prompts)}; call `generate`"
+            )
         check_stop(stop)
         self.check_generation(options)
         ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]

@@ -208,7 +208,8 @@ class LoraLearner:
 
     Args:
         layers: Those of the frozen model.
-        start_from: What it begins with, its layout that of the layers. It stays as it is.
+        start_from: What it begins with, its layout that of the layers. Its values become the
+            learner's own and change.
         learning_rate: Of Adam.
     """
 
@@ -216,7 +217,7 @@ class LoraLearner:
         self._layers, self._layout, self._learning_rate = layers, start_from.layout, learning_rate
         model: Any = layers.model()
         with torch.inference_mode(False), torch.no_grad():
-            self._values = torch.nn.Parameter(start_from.values.to(model.device, copy=True))
+            self._values = torch.nn.Parameter(start_from.values.to(model.device))
             self._adapter = replace(start_from, values=self._values.data)
             self._before: torch.Tensor | None = None
             self._gradient: torch.Tensor | None = None  # its memory, kept from step to step

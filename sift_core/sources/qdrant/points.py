@@ -231,8 +231,8 @@ async def astored_vectors(
 ) -> list[FloatArray | None]:
     """Return what `stored_vectors` returns: natively with an `AsyncQdrantClient`, else in a thread.
 
-    At a pace (`sift_core.paced`), so that many answers do not block the event loop. `dimension`
-    is d where it is known, for that pace.
+    At a pace (`sift_core.pacing.paced`), so that many answers do not block the event loop.
+    `dimension` is d where it is known, for that pace.
     """
     steps = _stored(client, collection_name, point_ids, vector_name, texts, text_key)
     async with paced(len(point_ids), dimension or _USUAL_DIMENSION):
@@ -386,7 +386,7 @@ def _vector(point: Any, vector_name: str, place: str) -> Any:
         return vector
     if vector_name not in vector:
         raise CandidateSourceError(
-            f"point {point.id} of {place} has the vectors {sorted(vector)} but not "
+            f"point {point.id} of {place} has the vectors {sorted(map(str, vector))} but not "
             f"{vector_name!r}; pass a dense one as `vector_name`, or leave such points "
             f"out by a filter with HasVectorCondition(has_vector={vector_name!r})"
         )

@@ -152,7 +152,7 @@ class FaissStore(Store):
         ]
 
 
-# The rows of a FaissVectorStore by node id, and how many there were. Vectors are never removed.
+# The rows of a FaissVectorStore by node id, and how many there were. Rows are never removed.
 _rows_by_index: weakref.WeakKeyDictionary[VectorStoreIndex, tuple[int, dict[str, str]]]
 _rows_by_index = weakref.WeakKeyDictionary()
 

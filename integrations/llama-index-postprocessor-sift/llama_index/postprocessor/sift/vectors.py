@@ -151,7 +151,7 @@ def node_vectors(
 ) -> Vectors:
     """Return n vectors, after looking up and embedding those that are missing.
 
-    A text is embedded once, as long as its vector is kept (`sift_core.KeptVectors`).
+    A text is embedded once, as long as its vector is kept (`sift_core.vector_cache.KeptVectors`).
 
     Args:
         nodes: n nodes.
