@@ -61,6 +61,7 @@ def test_vectors_are_those_of_sentence_transformers_whatever_a_batch_has(ours, t
     assert [ours.count_tokens(one) for one in TEXTS] == [theirs.count_tokens(one) for one in TEXTS]
 
 
+@pytest.mark.slow
 def test_threads_get_what_one_gets_and_what_is_no_text_is_refused(ours):
     assert isinstance(ours, OnnxEmbedder)  # as the command line loads it
     assert ours.name == "all-MiniLM-L6-v2"

@@ -193,6 +193,7 @@ def test_efforts_up_to_the_given_one_are_measured():
     assert list(map(str, found)) == ["base", "context", *learning]
 
 
+@pytest.mark.slow
 def test_questions_with_answers_take_the_place_of_passages(make_engine):
     found = calibrated(make_engine(), n=10, questions=ASKED)
     assert len(found.examples) == 10
@@ -257,6 +258,7 @@ def test_what_cannot_be_used_is_refused_before_any_work(make_engine, options, me
         calibrated(make_engine(), cost_model=None, **options)
 
 
+@pytest.mark.slow
 def test_a_source_that_cannot_draw_documents_needs_questions(make_engine):
     engine = make_engine()
 
@@ -302,6 +304,7 @@ def test_a_calibration_is_kept_beside_the_index(small_lm, tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.slow
 def test_on_the_same_machine_its_seconds_hold(make_engine, tmp_path):
     engine = make_engine()
     found = calibrated(engine, n=8)

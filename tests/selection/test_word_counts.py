@@ -91,6 +91,7 @@ def test_words_by_hand(text, words):
     assert words_of(text) == words.split()
 
 
+@pytest.mark.slow
 def test_words_do_not_depend_on_other_texts_of_a_block():
     # Without a character that needs it, a block is not normalised: "²" makes it so.
     characters = map(chr, range(sys.maxunicode + 1))

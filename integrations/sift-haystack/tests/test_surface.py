@@ -10,6 +10,7 @@ README = Path(__file__).parent.parent / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
+@pytest.mark.slow
 def test_importing_loads_no_store_and_no_model():  # Haystack itself loads torch
     probe = "import sys, haystack_integrations.components.rankers.sift; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
