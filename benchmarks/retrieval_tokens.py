@@ -2,13 +2,13 @@
 
     python -m benchmarks.retrieval_tokens --data FOLDER [--sets musique,hotpotqa] [--json FILE]
 
-Passages as they are, then each in four textual versions. Of the 200 nearest every method fills a
-budget of 256, 512, 1,024 and 2,048 tokens (of all-MiniLM-L6-v2's tokenizer, its marks left out) in
-its own order and skips what no longer fits; what it leaves out comes after, nearest first. `sift`
-is told the budget (`Limits`), `sift, filled` is filled as the others are. "mmr, best
-of each question" is no method: its weight is chosen for each question by what answers it, the
-ceiling of whatever sets MMR's weight by the question, as DF-RAG (arXiv:2601.17212) has a
-language model do. Qdrant's own MMR chooses what `mmr` does (tests/benchmarks).
+Passages are measured as they are, then each in four textual versions. Every method chooses among
+the 200 nearest. It fills a budget of 256, 512, 1,024 and 2,048 tokens in its own order, and skips
+chunks that no longer fit. Chunks that it leaves out follow, nearest first. Tokens are those of
+all-MiniLM-L6-v2 without its marks. `sift` knows the budget (`Limits`). `sift, filled` is filled
+like the others. "mmr, best of each question" is no method: the weight is chosen for each question
+by its gold passages. It is the ceiling of any method that sets MMR's weight by the question, as
+DF-RAG (arXiv:2601.17212) does with a language model.
 
 Recall of gold passages, any version, in points. Sets are smaller than `benchmarks.retrieval`'s:
 random questions, the passages that answer them and random others.
@@ -104,7 +104,7 @@ def filled(order: np.ndarray, priced: Priced) -> np.ndarray:
 
 
 def with_budget(priced: Priced) -> np.ndarray:
-    """Return what the default chooses where it is told the budget."""
+    """Return what the default chooses within the budget."""
     limits = Limits(costs=priced.costs, budget=priced.budget)
     selection = ContextSelector().select(priced.pool.query, priced.pool.embeddings, limits=limits)
     return selection.positions

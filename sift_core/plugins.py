@@ -16,7 +16,7 @@ from sift_core.vector_lookup import vectors_by_id
 __all__ = ["fill_gaps", "look_up_missing", "pool_for_query"]
 
 Pool = TypeVar("Pool", bound=CandidatePool)
-Vectors: TypeAlias = Sequence[Any] | FloatArray  # None for a missing one
+Vectors: TypeAlias = Sequence[Any] | FloatArray  # a missing one is None
 
 
 def pool_for_query(
@@ -79,8 +79,8 @@ def look_up_missing(
     """Return n vectors, the missing ones looked up by id.
 
     Args:
-        vectors: n vectors; None for a missing one.
-        ids: n ids; None for a document without one.
+        vectors: n vectors. A missing one is None.
+        ids: n ids. A document without one has None.
         look_up: As `vectors` of `vectors_by_id`. Default: nothing is looked up.
     """
     if look_up is None:

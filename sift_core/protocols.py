@@ -48,7 +48,7 @@ class CandidateSource(Protocol):
         Args:
             query: What to look for.
             n_candidates: How many at most, >= 1. A smaller store returns all it has.
-            filter: The store's own kind of filter; None for no restriction.
+            filter: The store's own kind of filter. Default: no restriction.
 
         Raises:
             CandidateSourceError: If the store fails.

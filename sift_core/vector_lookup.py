@@ -17,7 +17,7 @@ def vectors_by_id(
         vectors: Takes a list of ids, each once, and returns a mapping from ids to vectors, shape
             (d,); ids without a vector are left out. Not called without ids. What it raises passes
             through.
-        ids: n ids; None for a document without one.
+        ids: n ids. A document without one has None.
 
     Raises:
         InvalidInputError: If `vectors` returns no mapping.

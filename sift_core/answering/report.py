@@ -1,4 +1,4 @@
-"""What is told of a fine-tuning: its steps, its losses and what went wrong."""
+"""The report of a fine-tuning: its steps, its losses and what went wrong."""
 
 from __future__ import annotations
 

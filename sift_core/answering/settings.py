@@ -78,7 +78,7 @@ class FineTuningSettings:
         return alpha_of(self.lora)
 
     def within(self, max_seconds: float | None) -> FineTuningSettings:
-        """Return these settings with at most so many seconds; None for no further limit."""
+        """Return these settings with at most this many seconds, if any are given."""
         if max_seconds is None:
             return self
         return replace(self, max_seconds=min(max_seconds, self.max_seconds or max_seconds))

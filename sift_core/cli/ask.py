@@ -122,7 +122,7 @@ def ask(
 
 
 def _checked_question(question: str | None, *, chat: bool) -> str | None:
-    """Return the question, read from stdin where that is asked for; None for a chat without one."""
+    """Return the question, read from stdin if that is asked for. A chat without one has None."""
     if question is None:
         if chat:
             return None

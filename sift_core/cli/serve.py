@@ -208,7 +208,7 @@ def opened_app(
     Args:
         settings: What the service allows; the model's name is the end of `model` if it has none.
         store: Address of the index.
-        model: Id or folder; None for a service that ranks, searches and embeds alone.
+        model: Id or folder. With None the service only ranks, searches and embeds.
         embedder: What to embed with; None for what the index names.
         options: What the choice of chunks for a prompt obeys, unless a request says otherwise. Also
             by name, as the flags of `sift serve`, like the next two.

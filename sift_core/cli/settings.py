@@ -109,7 +109,7 @@ def origin_of(context: typer.Context, parameter: Any) -> tuple[str, str | None]:
 
 
 def wrong_setting(context: typer.Context, parameter: Any, why: str) -> InvalidInputError | None:
-    """Return the error of a refused value that a variable or the file sets; None for a flag's.
+    """Return the error of a refused value that a variable or the file sets, and None for a flag's.
 
     Args:
         context: Of the command.

@@ -133,7 +133,7 @@ def open_store(
 
     Args:
         address: Where it is.
-        embedder_name: The model that the caller wants to embed with; None for the recorded one.
+        embedder_name: The model that the caller wants to embed with. Default: the recorded one.
 
     Raises:
         CandidateSourceError: If the store fails or its folder is in use.
@@ -157,7 +157,7 @@ def open_for_writing(
 
     Args:
         address: Where it is; a place that `has_place`, unless `dimension` is given.
-        embedder_name: The model that the caller wants to embed with; None for the recorded one.
+        embedder_name: The model that the caller wants to embed with. Default: the recorded one.
         dimension: Numbers in one of that model's vectors: where there is no Faiss index yet, an
             empty one is begun, in a folder that is created with its parents.
         may_be_new: Whether a collection of Qdrant may be missing.

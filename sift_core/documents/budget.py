@@ -82,7 +82,7 @@ class BudgetReader:
 
     Args:
         files: What will be read.
-        budget: What one file may take; None for no limit and no process.
+        budget: What one file may take. With None there is no limit and no process.
     """
 
     def __init__(self, files: Iterable[FoundFile], budget: Budget | None) -> None:

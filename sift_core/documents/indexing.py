@@ -276,7 +276,7 @@ def _checked_embeddings(
     Args:
         embeddings: What it returned.
         documents: The documents, for the messages.
-        dimension: d of the earlier batches; None for the first.
+        dimension: d of the earlier batches. The first batch has None.
     """
     try:
         array, cause = np.asarray(embeddings), None

@@ -51,7 +51,7 @@ def read_files(
         chunker: What cuts; `Chunker()` if left out.
         base: As for `find_files`.
         max_bytes: The largest file to read, in bytes.
-        budget: What one file may take, in time and memory; None for no limit.
+        budget: What one file may take, in time and memory. With None there is no limit.
 
     Raises:
         InvalidInputError: If there is nothing at a path.
@@ -73,7 +73,7 @@ def read_found(
         found: What `find_files` returned.
         chunker: What cuts, or makes what cuts; the latter is called while the process starts that
             reads, for which a tokenizer that takes its time to load leaves time.
-        budget: What one file may take, in time and memory; None for no limit. PDF, HTML,
+        budget: What one file may take, in time and memory. With None there is no limit. PDF, HTML,
             reStructuredText, and other files over 8 kB, are read in a process of their own.
         on_file: Called with each file after it was read, for a progress bar.
     """

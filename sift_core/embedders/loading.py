@@ -40,7 +40,7 @@ def load_embedder(
         precision: Number type of ONNX Runtime, "float32" or "int8". Where the model does not keep
             its vectors in eight bits, it is loaded in float32. Default: "float32".
         notify: Is called with a sentence when a model is converted, which takes half a minute, the
-            first time. Default: nobody is told.
+            first time. Default: nothing is called.
 
     Raises:
         InvalidInputError: If there is no such model.

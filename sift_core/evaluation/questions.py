@@ -30,7 +30,7 @@ class Question:
 
     Args:
         text: In words, not empty.
-        chunk_id: The chunk that it stands in for; None for a question of the user's.
+        chunk_id: The chunk that it stands in for. A question of the user's has None.
         document: The document of that chunk, which does not count as an answer.
     """
 

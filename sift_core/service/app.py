@@ -66,7 +66,7 @@ def create_app(
     It is for one process and one event loop: a model's threads and caches are its own.
 
     Args:
-        engine: Answers; None for a service that ranks and searches alone, without torch.
+        engine: Answers. With None the service only ranks and searches, without torch.
         source: Where candidates come from; the engine's if None.
         embedder: The model that embedded the source's documents; the engine's if None.
         selector: Ranks and searches; the engine's for prompts if None.

@@ -27,7 +27,7 @@ Filter = Annotated[
 
 
 def filter_for(source: CandidateSource | None, conditions: Filter | None) -> Any:
-    """Return the filter that `source.fetch` takes; None for no restriction.
+    """Return the filter that `source.fetch` takes. Without conditions it is None.
 
     Args:
         source: The store. Qdrant's kind gets a `models.Filter`, any other a function of metadata.

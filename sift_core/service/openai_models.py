@@ -94,7 +94,7 @@ class _Generation(Body):
 
     @property
     def length(self) -> int | None:
-        """Return how many tokens the answer may have at most; None for the service's number."""
+        """Return how many tokens the answer may have at most, if the request says it."""
         return self.sift.max_tokens or self.max_tokens
 
     def mode(self, named: str | None) -> AnswerMode:
@@ -155,7 +155,7 @@ class ChatRequest(_Generation):
 
     @property
     def length(self) -> int | None:
-        """Return how many tokens the answer may have at most; None for the service's number."""
+        """Return how many tokens the answer may have at most, if the request says it."""
         return self.sift.max_tokens or self.max_completion_tokens or self.max_tokens
 
     def question(self) -> tuple[str, list[Message]]:

@@ -152,7 +152,7 @@ class Service:
     `embedder_name` are what clients call the models, None if there is no such model.
 
     Args:
-        engine: Answers; None for a service without a language model.
+        engine: Answers. A service without a language model has None.
         source: Where candidates come from. Default: the engine's.
         embedder: The model of its vectors. Default: the engine's.
         selector: Ranks and searches. Default: the engine's for prompts, or `ContextSelector`.

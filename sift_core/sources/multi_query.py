@@ -54,7 +54,7 @@ def fetch_for_all(
         source: Any source.
         query: What to look for.
         n_candidates: How many at most for each query, >= 1.
-        filter: The source's own kind of filter; None for no restriction.
+        filter: The source's own kind of filter. Default: no restriction.
         with_words: Whether to look for words where the source can. Default: False.
 
     Raises:

@@ -66,10 +66,10 @@ class OversamplingSource(LexicalFetching):
     Args:
         source: Any source; its errors pass through.
         n_select: How many are to be chosen from a pool, >= 1.
-        max_candidates: What no fetch asks for more than, >= 1. If None 2,000, or the
-            caller's `n_candidates` where that is more.
-        prefer: What `Preferences` has as `prefer` for a pool, shape (n,), for
-            instance its dates; None for the most relevant.
+        max_candidates: Fetch at most this many, >= 1. Default: 2,000, or the caller's
+            `n_candidates` if that is more.
+        prefer: Function of a pool that returns `Preferences.prefer` of it, shape (n,), for
+            instance its dates. Default: the most relevant is preferred.
 
     Raises:
         InvalidInputError: If `source` is no source or a number no count.
@@ -111,7 +111,7 @@ class OversamplingSource(LexicalFetching):
         Args:
             queries: What to look for.
             n_candidates: How many at most for each, >= 1.
-            filter: The source's own kind of filter; None for no restriction.
+            filter: The source's own kind of filter. Default: no restriction.
 
         Raises:
             InvalidInputError: If `n_candidates` is no count or exceeds `max_candidates`,

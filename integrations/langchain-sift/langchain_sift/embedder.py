@@ -22,7 +22,7 @@ class LangChainEmbedder:
 
     Args:
         embeddings: Any LangChain embedding model.
-        name: Name of the model, kept beside what it embeds. None for the name that the
+        name: Name of the model, kept beside what it embeds. Default: the name that the
             object gives itself (`model_name`, `model`), else that of its class.
 
     Raises:

@@ -164,8 +164,8 @@ class GumbelNoise(LogitsProcessor):
 
     Args:
         temperature: As for `seeded`, like the others, which can be read here.
-        top_p: Likewise.
-        seed: Likewise.
+        top_p: As for `seeded`.
+        seed: As for `seeded`.
     """
 
     def __init__(self, *, temperature: float, top_p: float, seed: int) -> None:

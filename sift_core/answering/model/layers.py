@@ -76,7 +76,7 @@ _learned: ContextVar[Mapping[Any, Adapter | None]] = ContextVar(
 
 
 def active(model: Any) -> Adapter | None:
-    """Return what a model computes with in this flow of control; None for the model as it is."""
+    """Return the adapter that is active in this thread or task; None if there is none."""
     return _learned.get().get(model)
 
 

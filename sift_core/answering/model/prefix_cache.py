@@ -48,7 +48,7 @@ class Prefix:
     Args:
         ids: The tokens.
         layers: Keys and values of each layer, shape (1, heads, n, width); never written to.
-        adapter_key: Of the adapter that was active; None for the base model.
+        adapter_key: Of the adapter that was active. The base model has None.
     """
 
     ids: Sequence[int]

@@ -144,7 +144,7 @@ def search(index: Any, queries: FloatArray, k: int, *, allowed: IntArray | None 
         index: Any trained float index.
         queries: Shape (b, d), float32, contiguous.
         k: At most as many as the index holds.
-        allowed: The only ids that may be returned; None for no restriction. Costs O(n) more
+        allowed: The only ids that may be returned. With None all may be. Costs O(n) more
             for an index of n vectors. Graphs (HNSW, NSG) and codes that `IndexRefine` goes
             around are left aside and all allowed vectors compared, since a graph search that
             skips most nodes misses neighbours. Types that take no selector (PQ, fast scan) are

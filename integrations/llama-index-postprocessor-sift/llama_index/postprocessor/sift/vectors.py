@@ -155,7 +155,7 @@ def node_vectors(
 
     Args:
         nodes: n nodes.
-        vectors: n vectors; None for a node that the store does not have.
+        vectors: n vectors. A node that the store does not have has None.
         model: Called if there is something to embed.
         place: Name of the store for the log, which has one warning for each.
         given: Looks up vectors, as in `sift_core.vectors_by_id`. Default: there is no function.
