@@ -3,8 +3,9 @@
     python -m benchmarks.results_page [--check]
 
 A table stands between `<!-- table FILE TITLE -->` and `<!-- end -->`: the first one of
-benchmarks/results/FILE whose title begins so, as a benchmark wrote it with `--markdown`. `--check`
-writes nothing and ends with 1 where the page differs.
+benchmarks/results/FILE whose title begins so, as a benchmark wrote it with `--markdown`. After
+`TITLE; rows BEGINNING` it has only the rows whose first cell begins so. `--check` writes nothing
+and ends with 1 where the page differs.
 """
 
 from __future__ import annotations
@@ -17,26 +18,31 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/results.md"
 RESULTS = ROOT / "benchmarks/results"
-PLACE = re.compile(r"(<!-- table (\S+) (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- table (\S+) (.+?)(?:; rows (.+?))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def table(file: str, title: str) -> str:
-    """Return a table with its title and note.
+def table(file: str, title: str, rows: str = "") -> str:
+    """Return the head of a table, and its rows whose first cell begins with `rows`.
 
     Raises:
         ValueError: If the file has no table whose title begins so.
     """
     text = (RESULTS / file).read_text(encoding="utf-8")
-    begin = f"\n**{title}"
-    _, found, rest = f"\n{text}".partition(begin)
+    _, found, rest = f"\n{text}".partition(f"\n**{title}")
     if not found:
         raise ValueError(f"{file} has no table {title!r}")
-    return f"{begin}{rest}".partition("\n\n**")[0].strip()
+    lines = [line for line in rest.partition("\n\n**")[0].splitlines() if line.startswith("|")]
+    return "\n".join([*lines[:2], *(line for line in lines[2:] if line.startswith(f"| {rows}"))])
 
 
 def filled(page: str) -> str:
     """Return the page with every table made anew."""
-    return PLACE.sub(lambda place: f"{place[1]}\n{table(place[2], place[3])}\n\n{place[4]}", page)
+
+    def made_anew(place: re.Match[str]) -> str:
+        begin, file, title, rows, end = place.groups(default="")
+        return f"{begin}\n{table(file, title, rows)}\n\n{end}"
+
+    return PLACE.sub(made_anew, page)
 
 
 def main() -> int:

@@ -55,7 +55,7 @@ def explain(
     """Return the information gain of each choice, and what it would have added alone.
 
     The paper splits the gain into relevance (alone) and redundancy (shared); in this library
-    these two words mean a prior score and a cosine with an earlier pick (decision 0016).
+    these two words mean a prior score and a cosine with an earlier pick.
 
     Works for the choices of any selector, under any kernel and λ. Takes O(k · n · (d + k)) time.
 
