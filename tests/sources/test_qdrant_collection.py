@@ -190,40 +190,29 @@ def test_a_fused_query_keeps_its_order_and_its_scores(client):
     assert some.relevance.tolist() == [pool.relevance[2], pool.relevance[0]]
 
 
-def test_prefetched_points_may_be_ranked_by_the_dense_vector(client):
+def test_prefetched_points_may_be_ranked_by_the_dense_vector_and_a_filter_holds(client):
     hybrid(client)
     source = QdrantSource(client, "small", vector_name="dense", prefetch=dense_and_words)
-    pool = source.fetch(Query(text="6", embedding=[2.0, 0.0]), 10)
+    query = Query(text="6", embedding=[2.0, 0.0])
+    pool = source.fetch(query, 10)
     assert ids_of(pool) == [0, 1, 2, 6]
     assert pool.relevance is None
-
-
-def test_a_filter_holds_for_what_is_prefetched(client):
-    hybrid(client)
-    source = QdrantSource(client, "small", vector_name="dense", prefetch=dense_and_words)
-    odd = models.Filter(
-        must=[models.FieldCondition(key="odd", match=models.MatchValue(value=True))]
-    )
-    pool = source.fetch(Query(text="6", embedding=[2.0, 0.0]), 10, filter=odd)
-    assert ids_of(pool) == [1, 3, 5]
+    match = models.MatchValue(value=True)
+    odd = models.Filter(must=[models.FieldCondition(key="odd", match=match)])
+    assert ids_of(source.fetch(query, 10, filter=odd)) == [1, 3, 5]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"client": "http://localhost:6333"}, "must be a QdrantClient or an AsyncQdrantClient"),
         ({"fusion": models.FusionQuery(fusion=models.Fusion.RRF)}, "pass that too"),
         ({"prefetch": models.Prefetch(query=[1.0, 0.0])}, "must be a function of the query"),
     ],
 )
 def test_options_that_do_not_go_together(client, options, message):
     with pytest.raises(InvalidInputError, match=message):
-        QdrantSource(client, "small", **options)
-
-
-@pytest.mark.parametrize("wrong", ["http://localhost:6333", None])
-def test_what_is_no_client_is_refused(wrong):
-    with pytest.raises(InvalidInputError, match="`client` must be a QdrantClient or an Async"):
-        QdrantSource(wrong, "small")
+        QdrantSource(**{"client": client, "collection": "small", **options})
 
 
 @pytest.mark.parametrize(

@@ -44,41 +44,31 @@ def clients():
             yield local, remote
 
 
-def fill(client, config, vectors, **options):
-    client.create_collection("small", vectors_config=config, **options)
-    uuid = "5b0b0000-0000-4000-8000-00000000000a"
-    client.upsert(
-        "small",
-        [
-            models.PointStruct(id=point_id, vector=vector, payload=PAYLOAD)
-            for point_id, vector in zip((1, uuid), vectors, strict=True)
-        ],
-    )
+@pytest.fixture
+def filled(clients):
+    """Both, with two points whose dense vector stands beside others."""
+    local, _ = clients
+    sparse = {"words": models.SparseVectorParams()}
+    local.create_collection("small", vectors_config=NAMED, sparse_vectors_config=sparse)
+    words = models.SparseVector(indices=[1], values=[0.5])
+    points = {1: [1.0, 0.25], "5b0b0000-0000-4000-8000-00000000000a": [0.25, 1.0]}
+    local.upsert("small", [
+        models.PointStruct(
+            id=point_id,
+            vector={"dense": vector, "tokens": [vector, vector], "words": words},
+            payload=PAYLOAD,
+        )
+        for point_id, vector in points.items()
+    ])  # fmt: skip
+    return clients
 
 
-UNNAMED = COSINE, [[1.0, 0.25], [0.25, 1.0]], ""
-BESIDE_OTHERS = (
-    NAMED,
-    [
-        {
-            "dense": vector,
-            "tokens": [vector, vector],
-            "words": models.SparseVector(indices=[1], values=[0.5]),
-        }
-        for vector in ([1.0, 0.25], [0.25, 1.0])
-    ],
-    "dense",
-)
-
-
-@pytest.mark.parametrize(("config", "vectors", "name"), [UNNAMED, BESIDE_OTHERS])
 @pytest.mark.parametrize("n_queries", [1, 2])
-def test_bytes_are_read_as_the_client_reads_them(clients, config, vectors, name, n_queries):
-    local, remote = clients
-    sparse = {"words": models.SparseVectorParams()} if name else None
-    fill(local, config, vectors, sparse_vectors_config=sparse)
-    expected = QdrantSource(local, "small", vector_name=name).fetch_batch(QUERIES[:n_queries], 5)
-    found = QdrantSource(remote, "small", vector_name=name).fetch_batch(QUERIES[:n_queries], 5)
+def test_bytes_are_read_as_the_client_reads_them(filled, n_queries):
+    expected, found = (
+        QdrantSource(client, "small", vector_name="dense").fetch_batch(QUERIES[:n_queries], 5)
+        for client in filled
+    )
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.document_ids == theirs.document_ids
         assert ours.texts == theirs.texts
@@ -88,13 +78,13 @@ def test_bytes_are_read_as_the_client_reads_them(clients, config, vectors, name,
         np.testing.assert_array_equal(ours.similarities, theirs.similarities)
 
 
-def test_texts_of_a_prefetch_are_left_to_the_client(clients, monkeypatch):
-    local, remote = clients
-    fill(local, *UNNAMED[:2])
+def test_texts_of_a_prefetch_are_left_to_the_client(filled, monkeypatch):
+    _, remote = filled
     asked = []
     search = remote.query_points
     monkeypatch.setattr(remote, "query_points", lambda *a, **k: asked.append(k) or search(*a, **k))
-    source = QdrantSource(remote, "small", prefetch=lambda query, n: models.Prefetch(limit=n))
+    prefetch = {"vector_name": "dense", "prefetch": lambda query, n: models.Prefetch(limit=n)}
+    source = QdrantSource(remote, "small", **prefetch)
     assert len(source.fetch(QUERIES[0], 2)) == 2
     assert len(asked) == 1
 
@@ -104,10 +94,6 @@ def only_hit(**vectors):
     point = grpc.ScoredPoint(id=grpc.PointId(num=7), vectors=grpc.VectorsOutput(**vectors))
     ((hit,),) = points_of(grpc.QueryResponse(result=[point]))
     return hit
-
-
-def test_a_vector_in_the_older_form_is_read():
-    assert only_hit(vector=grpc.VectorOutput(data=[1.0, 0.5])).vector == [1.0, 0.5]
 
 
 @pytest.mark.parametrize(
