@@ -57,7 +57,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize(
     "description",
-    ["Flat", "HNSW8,Flat", "IVF2,Flat", "RR8,Flat", "PQ4x4,RFlat", "NSG8,Flat", "L2norm,IVF2,Flat"],
+    ["Flat", "HNSW8,Flat", "IVF2,Flat", "RR8,Flat", "SQ8,RFlat", "NSG8,Flat", "L2norm,IVF2,Flat"],
 )
 def test_what_was_saved_is_loaded(folder, description):
     before = source_of(150, description)
@@ -144,6 +144,8 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(folder):
     broken = Document(document_id="broken", text="", metadata={"when": object()})
     with pytest.raises(InvalidInputError, match=r"'broken'.*JSON can hold"):
         FaissSource(built("Flat", 3), [*documents(2), broken]).save(folder)
+    with pytest.raises(CandidateSourceError, match="id 5, for which"):
+        FaissSource(built("IDMap2,Flat", 2, ids=[1, 5]), {1: "one", 2: "two"}).save(folder)
     assert not folder.exists()
 
 

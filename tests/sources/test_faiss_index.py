@@ -1,3 +1,5 @@
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -118,6 +120,17 @@ def test_documents_may_be_plain_texts():
 def test_refuses_documents_that_are_none_or_too_few(kept, message):
     with pytest.raises(InvalidInputError, match=message):
         FaissSource(built("Flat", 5), kept)
+
+
+def test_a_batch_is_one_search():
+    index = built("Flat")
+    source = FaissSource(index, documents(100))
+    queries = [query(i) for i in range(7)]
+    searches = recorded(index)
+    source.fetch_batch(queries, 4)
+    asyncio.run(source.afetch_batch(queries, 4))
+    assert searches == [(7, 4), (7, 4)]
+    assert source.fetch_batch([], 4) == []
 
 
 def test_an_index_that_grew_without_its_documents():

@@ -23,8 +23,7 @@ N, D, K = 300, 16, 25
 
 EXACT = """
     Flat IDMap,Flat IDMap2,Flat HNSW16,Flat NSG16,Flat IVF4,Flat RR16,Flat RR16,IVF4,Flat
-    L2norm,IVF4,Flat IDMap2,RR16,IVF4,Flat IDMap,HNSW16,Flat PQ4x4,RFlat IDMap2,SQ8,RFlat
-    IVF4,SQ8,RFlat
+    L2norm,IVF4,Flat IDMap2,RR16,IVF4,Flat IDMap,HNSW16,Flat IDMap2,SQ8,RFlat IVF4,SQ8,RFlat
 """.split()
 LOSSY = {  # and the part that compresses
     "PQ4x4": "IndexPQ",
@@ -34,7 +33,7 @@ LOSSY = {  # and the part that compresses
     "PCA8,Flat": "PCAMatrix",
     "RQ4x4": "IndexResidualQuantizer",
     "IVF4,RaBitQ": "IndexIVFRaBitQ",
-    "PQ4x4,Refine(SQfp16)": "IndexScalarQuantizer",
+    "SQ8,Refine(SQfp16)": "IndexScalarQuantizer",
 }
 OWN = ("IDMap", "IVF", "RR16,IVF", "L2norm,IVF")
 

@@ -1,7 +1,6 @@
 """Over real sources that keep a record of what they are asked."""
 
 import asyncio
-import threading
 from collections import Counter
 
 import numpy as np
@@ -35,27 +34,35 @@ class Recorded:
     """A source without batches that keeps a record of how many candidates it is asked for."""
 
     def __init__(self, source):
-        self.source, self.asked = source, []
+        self.source, self.asked, self.n_blocking = source, [], 0
 
     def fetch(self, query, n_candidates, *, filter=None):
-        self.asked.append(n_candidates)
-        return self.source.fetch(query, n_candidates, filter=filter)
+        self.n_blocking += 1
+        return self.found(query, n_candidates, filter)
 
     async def afetch(self, query, n_candidates, *, filter=None):
         await asyncio.sleep(0)
-        return self.fetch(query, n_candidates, filter=filter)
+        return self.found(query, n_candidates, filter)
+
+    def found(self, query, n_candidates, condition):
+        self.asked.append(n_candidates)
+        return self.source.fetch(query, n_candidates, filter=condition)
 
 
 class RecordedBatches(Recorded):
     """The same with batches: each is recorded as (number of queries, number of candidates)."""
 
     def fetch_batch(self, queries, n_candidates, *, filter=None):
-        self.asked.append((len(queries), n_candidates))
-        return self.source.fetch_batch(queries, n_candidates, filter=filter)
+        self.n_blocking += 1
+        return self.found_batch(queries, n_candidates, filter)
 
     async def afetch_batch(self, queries, n_candidates, *, filter=None):
         await asyncio.sleep(0)
-        return self.fetch_batch(queries, n_candidates, filter=filter)
+        return self.found_batch(queries, n_candidates, filter)
+
+    def found_batch(self, queries, n_candidates, condition):
+        self.asked.append((len(queries), n_candidates))
+        return self.source.fetch_batch(queries, n_candidates, filter=condition)
 
 
 def collection(query, n_facts, n_copies, **options):
@@ -295,19 +302,4 @@ def test_awaiting_gives_what_fetching_gives(mixed, kind):
     for pool, other in zip(asyncio.run(all_of_them()), expected, strict=True):
         assert_same(pool, other)
     assert waiting.asked == blocking.asked
-
-
-def test_awaiting_never_calls_the_blocking_methods(mixed):
-    queries, store = mixed
-
-    class OnlyAsync:
-        def fetch(self, query, n_candidates, *, filter=None):
-            raise AssertionError("blocks the event loop")
-
-        async def afetch(self, query, n_candidates, *, filter=None):
-            assert threading.current_thread() is threading.main_thread()
-            return await store.afetch(query, n_candidates, filter=filter)
-
-    source = OversamplingSource(OnlyAsync(), n_select=10)
-    asyncio.run(source.afetch(queries[2], 100))
-    asyncio.run(source.afetch_batch(queries[:2], 100))
+    assert waiting.n_blocking == 0  # none that would block the event loop

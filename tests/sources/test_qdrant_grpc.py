@@ -17,26 +17,16 @@ grpc = qdrant_client.grpc  # Qdrant's messages
 from sift_core.sources.qdrant.points import dense_vectors  # noqa: E402
 from sift_core.sources.qdrant.requests import points_of, send_by_grpc  # noqa: E402
 from tests.sources.qdrant_grpc import serving_grpc  # noqa: E402
+from tests.sources.stores import beside_others  # noqa: E402
 
 QUERIES = [Query(text="?", embedding=[2.0, 0.1]), Query(text="!", embedding=[0.1, 2.0])]
-COSINE = models.VectorParams(size=2, distance=models.Distance.COSINE)
-NAMED = {
-    "dense": COSINE,
-    "tokens": models.VectorParams(
-        size=2,
-        distance=models.Distance.COSINE,
-        multivector_config=models.MultiVectorConfig(
-            comparator=models.MultiVectorComparator.MAX_SIM
-        ),
-    ),
-}
-PAYLOAD = {"text": "grün", "page": 3, "share": 0.5, "tags": ["a", None, True], "of": {"k": "v"}}
 
 
 @pytest.fixture
 def clients():
-    """An empty local client, and one that reaches it by gRPC."""
+    """A local client, and one that reaches it by gRPC."""
     with closing(qdrant_client.QdrantClient(":memory:")) as local, serving_grpc(local) as port:
+        beside_others(local)
         remote = qdrant_client.QdrantClient(
             url="http://127.0.0.1", grpc_port=port, prefer_grpc=True, check_compatibility=False
         )
@@ -44,30 +34,11 @@ def clients():
             yield local, remote
 
 
-@pytest.fixture
-def filled(clients):
-    """Both, with two points whose dense vector stands beside others."""
-    local, _ = clients
-    sparse = {"words": models.SparseVectorParams()}
-    local.create_collection("small", vectors_config=NAMED, sparse_vectors_config=sparse)
-    words = models.SparseVector(indices=[1], values=[0.5])
-    points = {1: [1.0, 0.25], "5b0b0000-0000-4000-8000-00000000000a": [0.25, 1.0]}
-    local.upsert("small", [
-        models.PointStruct(
-            id=point_id,
-            vector={"dense": vector, "tokens": [vector, vector], "words": words},
-            payload=PAYLOAD,
-        )
-        for point_id, vector in points.items()
-    ])  # fmt: skip
-    return clients
-
-
 @pytest.mark.parametrize("n_queries", [1, 2])
-def test_bytes_are_read_as_the_client_reads_them(filled, n_queries):
+def test_bytes_are_read_as_the_client_reads_them(clients, n_queries):
     expected, found = (
         QdrantSource(client, "small", vector_name="dense").fetch_batch(QUERIES[:n_queries], 5)
-        for client in filled
+        for client in clients
     )
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.document_ids == theirs.document_ids
@@ -78,8 +49,8 @@ def test_bytes_are_read_as_the_client_reads_them(filled, n_queries):
         np.testing.assert_array_equal(ours.similarities, theirs.similarities)
 
 
-def test_texts_of_a_prefetch_are_left_to_the_client(filled, monkeypatch):
-    _, remote = filled
+def test_texts_of_a_prefetch_are_left_to_the_client(clients, monkeypatch):
+    _, remote = clients
     asked = []
     search = remote.query_points
     monkeypatch.setattr(remote, "query_points", lambda *a, **k: asked.append(k) or search(*a, **k))
@@ -94,6 +65,10 @@ def only_hit(**vectors):
     point = grpc.ScoredPoint(id=grpc.PointId(num=7), vectors=grpc.VectorsOutput(**vectors))
     ((hit,),) = points_of(grpc.QueryResponse(result=[point]))
     return hit
+
+
+def test_a_vector_in_the_older_form_is_read():
+    assert only_hit(vector=grpc.VectorOutput(data=[1.0, 0.5])).vector == [1.0, 0.5]
 
 
 @pytest.mark.parametrize(
