@@ -1,12 +1,11 @@
 import io
 import json
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from sift_core import Document
+from tests.cli.test_application import python
 
 QUESTION = "How do I take books from the shelf?"
 SHORT = ["--max-new-tokens", "4", "--steps", "2"]
@@ -207,10 +206,8 @@ def test_an_interrupt_while_learning_ends_the_command_without_a_traceback():
         f"sys.argv = ['sift', 'ask', {QUESTION!r}, '--mode', 'fine_tune', '--steps', '3000']\n"
         "main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (130, "")
+    done = python(program, code=130)
+    assert done.stdout == ""
     assert "Traceback" not in done.stderr
 
 

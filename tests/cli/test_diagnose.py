@@ -70,10 +70,8 @@ def test_questions_of_ones_own_are_asked(record):
     [
         (["--queries", "none.txt"], "there is no file"),
         (["--plot", "figure.gif"], "must name a file"),
-        (["--store", "faiss:nowhere"], "no index at faiss:nowhere"),
-        (["--embedder", "another"], "all-MiniLM-L6-v2"),
     ],
-    ids=["no queries", "plot", "no store", "embedder"],
+    ids=["no queries", "plot"],
 )
 def test_mistakes_are_named_before_the_work(refusal, arguments, message):
     assert message in refusal("diagnose", *arguments)

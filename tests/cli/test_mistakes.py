@@ -4,13 +4,12 @@ Every message is one line that says what was wrong, what arrived and what to do.
 """
 
 import io
-import subprocess
-import sys
 
 import huggingface_hub.hf_api
 import pytest
 
 from sift_core import Document
+from tests.cli.test_application import python
 
 FILES = {
     "docs/cats.md": b"# Cats\n\nThey purr.\n",
@@ -79,11 +78,7 @@ from sift_core.cli.application import app
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 sys.exit(run(lambda: app(["index", "docs", "--store", "faiss:filled"])))
 """
-    finished = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder
-    )
-    told = finished.stderr.splitlines()[-1]
-    assert finished.returncode == 2, finished.stderr
+    told = python(code, code=2).stderr.splitlines()[-1]
     assert told.startswith("error: ")
     assert "is there space" in told, told
     sift("search", "cats", "--store", "faiss:filled")

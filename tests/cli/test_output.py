@@ -1,6 +1,5 @@
 import pytest
 
-from sift_core.cli import output
 from sift_core.cli.output import (
     Terminal,
     print_chunks,
@@ -9,7 +8,6 @@ from sift_core.cli.output import (
     source_of,
     sparkline,
 )
-from sift_core.cli.streams import one_line, plain
 from tests.pools import pool_of, turned
 
 
@@ -23,18 +21,6 @@ def printed(capsys, monkeypatch):
         return capsys.readouterr().out
 
     return call
-
-
-def test_a_text_cannot_steer_the_terminal(capsys):
-    assert plain("\x1b[31mred\x07\r\x9b2J\u202etxt\tand\nmore") == "[31mred2Jtxt\tand\nmore"
-    assert one_line(" a\n\n\tb\x00 ") == "a b"
-    Terminal().print("a\x1b[2J [bold]b[/bold] :smile:")
-    Terminal(stderr=True).say("a\x1b[2J")
-    output.write("a\x9b2J")
-    output.print_json({"text": "\x1b\x9b"}, one_a_line=True)
-    captured = capsys.readouterr()
-    assert captured.out == 'a[2J [bold]b[/bold] :smile:\na2J{"text": "\\u001b\\u009b"}\n'
-    assert captured.err == "a[2J\n"
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,9 @@ def pool_of(store, minilm):
         (["--noise-variance", "0.5"], {"selector": ContextSelector(noise_variance=0.5)}),
         (["--kernel", "linear", "--words", "0"], {"selector": SIFTSelector(), "words": 0}),
         (["--query", QUESTION, "--query", FOLDER], {}),
+        (["--newest", "page", "--words", "0"], {"newest": "page", "words": 0}),  # seconds
     ],
-    ids=["plain", "noise", "linear", "queries"],
+    ids=["plain", "noise", "linear", "queries", "newest"],
 )
 def test_search_prints_what_the_library_chooses(store, minilm, record, flags, options):
     told = record("search", QUESTION, "-n", "4", *flags)
@@ -137,14 +138,6 @@ def test_search_says_why_a_chunk_was_chosen(record, sift):
     question = "Who wrote a letter to Ragna Ostby?"
     assert record("search", question)["missing_names"] == ["ragna ostby"]
     assert "No candidate has: ragna ostby" in sift("search", question).out
-
-
-def test_search_takes_the_newest_of_near_duplicates(record, sift):
-    search = ["search", QUESTION, "-n", "2", "--words", "0"]
-    first = record(*search)["chunks"]
-    newest = record(*search, "--newest", "page")["chunks"]  # seconds
-    assert "docs.md#0" in [one["document_id"] for one in first]
-    assert "docs.md#2" in [one["document_id"] for one in newest]
 
 
 @pytest.mark.parametrize(

@@ -89,15 +89,6 @@ def test_a_store_remembers_its_embedder_and_the_files_of_its_chunks(address):
         assert set(opened.files()) == opened.source.content_ids()
 
 
-def test_another_embedder_is_refused(address):
-    fill(address)
-    with (
-        pytest.raises(InvalidInputError, match=r"made with the embedder .* not 'other'"),
-        open_store(address, embedder_name="other"),
-    ):
-        pass
-
-
 def test_where_there_is_no_index_nothing_is_made(address, tmp_path):
     with pytest.raises(InvalidInputError, match="make one: sift index"), open_store(address):
         pass

@@ -49,26 +49,6 @@ async def test_a_hundred_queries_at_once_get_what_they_get_one_after_another(ask
     assert owners == [[number] * loads.N_CHOSEN for number in range(loads.N_QUESTIONS)]
 
 
-@pytest.mark.slow
-async def test_five_requests_that_fail_cost_five_queries(ask, server):
-    expected = await one_after_another(ask, EVERY_QUESTION)
-    searches = itertools.count()
-
-    def fail_five(call):
-        is_search = call.command == "POST"  # a store may ask about its collection between
-        if is_search and 30 <= next(searches) < 35:
-            call.respond(500, {}, b'{"status": {"error": "out of order"}}')
-        else:
-            call.respond(*call.genuine())
-
-    server.fail(fail_five)
-    outcomes = await loads.outcomes(ask, EVERY_QUESTION)
-    pairs = list(zip(outcomes, expected, strict=True))
-    failed = [outcome for outcome, _ in pairs if isinstance(outcome, Exception)]
-    assert len(failed) == 5
-    assert all(outcome == right for outcome, right in pairs if outcome not in failed)
-
-
 async def test_a_query_that_waits_for_the_server_lets_another_ask(ask, server):
     """The server answers no request before two are there; a blocked loop sends one alone."""
     both = threading.Barrier(2)

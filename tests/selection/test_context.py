@@ -187,6 +187,7 @@ ODD_POOLS = {
     "relevance of four levels": by_another_relevance(4),
     "relevance of 45 levels": by_another_relevance(45),
     "equal relevance": (*text_like(24, 10), {"relevance": np.ones(10)}),
+    "copies alone": (np.array([1.0, 0.3]), np.tile([[0.6, 0.8]], (6, 1)), {}),
 }
 
 
@@ -212,33 +213,6 @@ def test_the_first_choice_by_hand(backend):
     assert chosen.variances == pytest.approx([1, 1 - weights @ kernel**2 / 1.2], abs=1e-12)
 
 
-def test_one_candidate_by_hand(backend):
-    # It is the region, with weight 1: k = 1 leaves 1 - 1 / (1 + .2)
-    chosen = choice(backend, [1.0, 0.0], [[0.6, 0.8]], 1)
-    assert chosen.positions.tolist() == [0]
-    assert chosen.variances == pytest.approx([1, 1 - 1 / 1.2])
-
-
-NOISES = [0.0, 0.05, 0.1, 0.2]
-
-
-def test_copies_alone_are_taken_in_their_order(backend):
-    # n looks at one point leave λ / (n + λ).
-    chosen = choice(backend, [1.0, 0.3], [[0.6, 0.8]] * 6, 6)
-    assert chosen.positions.tolist() == [0, 1, 2, 3, 4, 5]
-    assert chosen.variances == pytest.approx([1.0, *(0.2 / (n + 0.2) for n in range(1, 7))])
-
-
-@pytest.mark.parametrize("noise", NOISES)
-def test_near_duplicates_come_only_after_the_most_relevant_of_every_other_chunk(backend, noise):
-    query, candidates, chunk_of = with_near_duplicates(11, 20, 4, noise=noise)
-    chosen = choice(backend, query, candidates, 80).positions
-    assert sorted(chunk_of[chosen[:20]]) == list(range(20))
-    nearness = (candidates @ query).round(12)
-    for position in chosen[:20]:
-        assert nearness[position] == nearness[chunk_of == chunk_of[position]].max()
-
-
 def test_a_tie_goes_to_the_lowest_position(backend):
     # Mirror images in the query's axis.
     candidates = [[0.6, -0.8, 0.0], [0.6, 0.8, 0.0], [0.6, 0.0, 0.8], [0.6, 0.0, -0.8]]
@@ -246,17 +220,6 @@ def test_a_tie_goes_to_the_lowest_position(backend):
     assert chosen.positions.tolist()[0] == 0
     backwards = choice(backend, [1.0, 0.0, 0.0], candidates[::-1], 4)
     assert backwards.positions.tolist() == chosen.positions.tolist()
-
-
-@pytest.mark.parametrize("n_copies", [1, 3])
-@pytest.mark.parametrize("b", [0.5, 3.0])
-def test_a_common_direction_changes_nothing(backend, b, n_copies):
-    # Every cosine becomes (cos + b) / (1 + b), as between models that use less of the sphere.
-    query, candidates, _ = with_near_duplicates(18, 20, n_copies)
-    shifted = np.column_stack([candidates, np.full(len(candidates), b**0.5)])
-    chosen = choice(backend, query, candidates, 15)
-    others = choice(backend, np.append(query, b**0.5), shifted, 15)
-    assert_same(others, chosen, atol=1e-9)
 
 
 @pytest.mark.parametrize("empty", [[], np.empty((0, 32)), np.empty((0, 5))])
@@ -280,11 +243,3 @@ def test_takes_each_distinct_chunk_once_where_the_nearest_repeat():
     chosen = ContextSelector().select(query, candidates, 10)
     assert len(set(chunk_of[chosen.positions])) == 10
     assert len(set(chunk_of[nearest.positions])) <= 5
-
-
-def test_stays_with_the_nearest_where_nothing_repeats():
-    for seed in range(10):
-        query, candidates = text_like(seed, 200, d=64)
-        nearest = NearestNeighborSelector().select(query, candidates, 10)
-        chosen = ContextSelector().select(query, candidates, 10)
-        assert len({*chosen.positions.tolist()} & {*nearest.positions.tolist()}) >= 8

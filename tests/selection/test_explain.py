@@ -4,10 +4,8 @@ import pytest
 from sift_core import (
     LinearKernel,
     RBFKernel,
-    SIFTSelector,
     explain,
     irreducible_variance,
-    posterior_variances,
 )
 from tests.selection.oracle import (
     CubicKernel,
@@ -43,30 +41,13 @@ def test_irreducible_variance_by_hand():
 
 
 @pytest.mark.parametrize("kernel", [*KERNELS, OwnKernel(), SquaredLinearKernel(), CubicKernel()])
-@pytest.mark.parametrize(("n", "d"), [(1, 3), (5, 8), (12, 30)])
+@pytest.mark.parametrize(("n", "d"), [(0, 3), (1, 3), (5, 8), (12, 30)])
 def test_irreducible_variance_equals_the_formula(kernel, n, d):
     query, candidates = random_pool(0, n, d)
     gram, row, variance = parts(kernel, query, candidates)
     expected = variance - row @ np.linalg.pinv(gram) @ row
     found = irreducible_variance(query, candidates, kernel=kernel)
     assert found == pytest.approx(expected, abs=1e-9 * variance)
-
-
-@pytest.mark.parametrize("kernel", [*KERNELS, LinearKernel(normalize=False), CubicKernel()])
-@pytest.mark.parametrize("noise", [1e-12, 1e-6, 0.01, 1e4])
-@pytest.mark.parametrize(("n", "d"), [(3, 5), (40, 3), (40, 60), (60, 20)])
-def test_no_selection_gets_below_the_irreducible_variance(kernel, noise, n, d):
-    query, candidates = random_pool(n + d, n, d)
-    candidates[n // 2] = candidates[0]  # a copy
-    candidates[n // 3] = candidates[1] + 1e-7 * candidates[2]  # nearly one
-    settings = under(noise * kernel.diagonal(kernel.features(candidates)).max(), kernel)
-    selector = SIFTSelector(**settings, allow_repeats=True)
-    chosen = candidates[selector.select(query, candidates, 80).positions]
-    variances = posterior_variances(query, chosen, **settings)
-    rest = irreducible_variance(query, candidates, kernel=kernel)
-    # A direction left out has an eigenvalue of at most n ε; 80 looks tell 80 n ε / λ of it.
-    slack = 1e-12 + (0 if isinstance(kernel, LinearKernel) else 80 * n * 2.2e-16 / noise)
-    assert 0 <= rest <= variances[-1] + slack * variances[0]
 
 
 @pytest.mark.parametrize("kernel", [LinearKernel(normalize=False), OwnKernel(normalize=False)])
@@ -80,30 +61,14 @@ def test_the_lengths_of_candidates_play_no_part(kernel):
 
 
 def test_a_direction_counts_down_to_rounding():
-    # Two candidates an angle apart span e_2 too, until float64 cannot tell them apart.
-    def left(angle):
-        return irreducible_variance([0.0, 1.0], [[1.0, 0.0], [1.0, angle]])
+    # Two candidates an angle apart span e_2 too, until float64 cannot tell them apart: by a QR of
+    # the candidates at 1e-16, by K, whose smaller eigenvalue is angle² / 4, at 1e-8.
+    def left(angle, kernel):
+        return irreducible_variance([0.0, 1.0], [[1.0, 0.0], [1.0, angle]], kernel=kernel)
 
-    assert left(1e-3) == pytest.approx(0, abs=1e-12)
-    assert left(1e-12) == pytest.approx(0, abs=1e-6)
-    assert left(1e-17) == pytest.approx(1)
-
-
-def test_a_direction_of_another_kernel_counts_down_to_the_rounding_of_its_matrix():
-    # The smaller eigenvalue of K is angle² / 4.
-    def left(angle):
-        candidates = [[1.0, 0.0], [1.0, angle]]
-        return irreducible_variance([0.0, 1.0], candidates, kernel=OwnKernel())
-
-    assert left(1e-3) == pytest.approx(0, abs=1e-6)
-    assert left(1e-6) == pytest.approx(0, abs=1e-2)
-    assert left(1e-9) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("kernel", [*KERNELS, CubicKernel()])
-def test_an_empty_pool_leaves_everything(kernel):
-    variance = parts(kernel, np.array([1.0, 2.0]), np.empty((0, 2)))[2]
-    assert irreducible_variance([1.0, 2.0], [], kernel=kernel) == pytest.approx(variance)
+    for kernel, limits in ((LinearKernel(), (1e-12, 1e-17)), (OwnKernel(), (1e-6, 1e-9))):
+        assert left(limits[0], kernel) == pytest.approx(0, abs=1e-2)
+        assert left(limits[1], kernel) == pytest.approx(1)
 
 
 def mutual_information(gram, row, variance, noise, positions):

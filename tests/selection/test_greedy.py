@@ -1,8 +1,5 @@
 """What the greedy selectors share: batches, threads, and the choice of a backend."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -10,6 +7,7 @@ from sift_core import ContextSelector, LinearKernel, RBFKernel, SIFTSelector
 from sift_core.errors import InvalidInputError
 from tests.selection.oracle import assert_same
 from tests.selection.oracle import random_pool as pool
+from tests.selection.test_backend import run
 
 SELECTORS = {
     "paper": SIFTSelector,
@@ -53,7 +51,12 @@ def test_a_batch_needs_one_pool_a_query(selector, n_queries, n_pools, n_threads)
         selector.select_batch(queries, candidates, 3, n_threads=n_threads)
 
 
-ABSENT = "import sys; sys.modules['numba'] = None"
+ABSENT = """
+import sys
+sys.modules["numba"] = sys.modules["llvmlite"] = None
+from sift_core.selection import backend
+assert not backend.is_on_disk()
+"""
 # As a release of Numba does with a NumPy that is newer than it knows.
 BROKEN = """
 import sys
@@ -68,7 +71,8 @@ sys.meta_path.insert(0, Refusing())
 """
 PROGRAM = """
 import numpy as np
-from sift_core import ContextSelector, MissingDependencyError, SIFTSelector
+from sift_core import ContextSelector, MissingDependencyError, SIFTSelector, load_compiled
+assert load_compiled() is False
 rng = np.random.default_rng(0)
 query, candidates = rng.standard_normal(8), rng.standard_normal((20, 8))
 for selector in (SIFTSelector, ContextSelector):
@@ -87,12 +91,6 @@ for selector in (SIFTSelector, ContextSelector):
 
 @pytest.mark.parametrize("blocker", [ABSENT, BROKEN], ids=["absent", "broken"])
 def test_without_numba_auto_works_and_numba_names_the_extra(blocker):
-    finished = subprocess.run(
-        [sys.executable, "-W", "error", "-c", blocker + PROGRAM],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
+    told = run(blocker + PROGRAM)
     message = "`numba` could not be imported; install it with `pip install 'sift-rerank[fast]'`"
-    assert finished.stdout.splitlines() == [message] * 2
+    assert told.splitlines() == [message] * 2

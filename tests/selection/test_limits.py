@@ -91,16 +91,6 @@ def test_equal_costs_choose_as_if_they_were_counted(selector_class, backend):
         assert paid.stop_reason is StopReason.LIMITS
 
 
-def test_one_dear_chunk_goes_before_cheap_ones_that_tell_less_together(backend):
-    query = np.array([1.0, 0, 0])
-    # The first gains 0.25 for a cost of 1, the second 1 for √30: the rule begins with the first,
-    # after which the second no longer fits. Alone it tells four times as much.
-    candidates = np.array([[0.5, 0.75**0.5, 0], [1.0, 0, 0]])
-    selector = SIFTSelector(noise_variance=0.01, backend=backend)
-    chosen = selector.select(query, candidates, limits=Limits(costs=[1.0, 30.0], budget=30))
-    assert chosen.positions.tolist() == [1]
-
-
 @pytest.mark.parametrize("selector_class", [SIFTSelector, ContextSelector])
 def test_no_group_has_more_than_its_number(selector_class, backend):
     query, candidates, rng = pool(3, n=60)
@@ -111,20 +101,6 @@ def test_no_group_has_more_than_its_number(selector_class, backend):
     counts = [sum(names[i] == name for i in chosen.positions) for name in set(names)]
     assert counts == [2] * 6
     assert chosen.stop_reason is StopReason.LIMITS
-
-
-def test_limits_go_with_the_order_of_another_ranking(backend):
-    query, candidates, rng = pool(5, n=50)
-    relevance, costs = rng.standard_normal(50), rng.uniform(1, 9, 50)
-    chosen = ContextSelector(backend=backend).select(
-        query, candidates, relevance=relevance, limits=Limits(costs=costs, budget=20)
-    )
-    assert 0 < costs[chosen.positions].sum() <= 20
-    assert all(costs[i] > 20 - costs[chosen.positions].sum() for i in unchosen(50, chosen))
-
-
-def unchosen(n, selection):
-    return sorted(set(range(n)) - set(selection.positions.tolist()))
 
 
 def test_with_repeats_a_budget_ends_the_choice_too(backend):

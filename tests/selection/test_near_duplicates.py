@@ -11,36 +11,8 @@ from sift_core.selection.near_duplicates import (
     near_duplicate_radius,
     nearest_earlier,
 )
-from tests.selection.oracle import unit
 
 FAR = np.linspace(0.8, 0.95, 400)  # different chunks: so many that a few near-duplicates are few
-
-
-def text_like(rng, n, *, d=128, decay=1.0, mean=0.7):
-    """Return unit vectors whose spectrum falls as embeddings' of text does, with a common part."""
-    scales = np.arange(1, d + 1) ** (-decay / 2)
-    return unit(rng.standard_normal((n, d)) * scales / np.linalg.norm(scales) + mean / d**0.5)
-
-
-def noisy_copies(rng, rows, n_copies, u):
-    """Return each row `n_copies` times, about u from one another in the final pool's scale.
-
-    If s is the length of the noise, copies are at cosine 1 / (1 + s²).
-    """
-    typical = typical_distance(rows)
-    copies = np.repeat(rows, n_copies, axis=0)
-    noise = rng.standard_normal(copies.shape)
-    noise -= (noise * copies).sum(axis=1, keepdims=True) * copies
-    return unit(copies + unit(noise) * (1 / (1 - u * typical) - 1) ** 0.5)
-
-
-def typical_distance(rows):
-    n = len(rows)
-    return 1 - ((rows @ rows.T).sum() - n) / (n * (n - 1))
-
-
-def distances_of(rows):
-    return distances_to_earlier(nearest_earlier(rows @ rows.T), typical_distance(rows))
 
 
 def test_distance_by_hand():
@@ -58,41 +30,6 @@ def test_distance_by_hand():
 @pytest.mark.parametrize("n", [0, 1])
 def test_fewer_than_two_chunks(n):
     assert distances_to_earlier(nearest_earlier(np.eye(n)), 1.0).tolist() == [np.inf] * n
-
-
-@pytest.mark.parametrize(
-    ("n", "settings"),
-    [
-        (200, {"d": 64, "decay": 0.0, "mean": 0.0}),
-        (200, {"decay": 1.0, "mean": 0.0}),
-        (200, {"decay": 1.0, "mean": 1.0}),
-        (50, {"decay": 1.0}),
-        (30, {"decay": 1.0}),
-    ],
-    ids=["isotropic", "centred", "with a common part", "50", "30"],
-)
-def test_a_pool_without_near_duplicates_has_no_gap(n, settings):
-    radii = [
-        near_duplicate_radius(distances_of(text_like(np.random.default_rng(seed), n, **settings)))
-        for seed in range(100)
-    ]
-    assert np.mean(np.array(radii) == SURELY_NEAR) >= 0.98
-
-
-@pytest.mark.parametrize("u", [0.03, 0.1, 0.2, 0.3])
-@pytest.mark.parametrize("n_copies", [2, 3, 4, 8])
-def test_the_radius_tells_near_duplicates_from_distinct_chunks(n_copies, u):
-    # As far as the strays that a gap may hold: 5 % of the near-duplicates.
-    rng = np.random.default_rng(n_copies)
-    chunks = text_like(rng, 40)
-    rows = noisy_copies(rng, chunks, n_copies, u)
-    order = rng.permutation(len(rows))
-    distance = distances_of(rows[order])
-    is_first = np.zeros(len(rows), dtype=bool)
-    is_first[np.unique((order // n_copies), return_index=True)[1]] = True
-    radius = near_duplicate_radius(distance)
-    assert radius < distance[is_first].min()
-    assert np.mean(distance[~is_first] <= radius) >= 0.95
 
 
 def near(*groups, far=FAR):

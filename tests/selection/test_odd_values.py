@@ -15,8 +15,6 @@ from sift_core import (
     LazySIFTSelector,
     Limits,
     LinearKernel,
-    MMRSelector,
-    NearestNeighborSelector,
     Preferences,
     RBFKernel,
     SIFTSelector,
@@ -27,6 +25,7 @@ from sift_core.sources import InMemorySource
 from sift_core.testing import HashingEmbedder
 from sift_core.types import Query, StopReason
 from tests.selection.oracle import under
+from tests.selection.test_every_selector import SELECTORS
 
 ODD = [
     *(None, True, object(), print, type, "", "x", "abcd", "\ud800", "a\0b", b"x", {}, {"a": 1.0}),
@@ -134,14 +133,20 @@ def matrices(draw, n, d):
         return draw(st.sampled_from([np.asarray, np.float32]))(rows)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
-@given(st.data(), st.sampled_from([0, 1, 2, 5, 13]), st.sampled_from([1, 2, 5]), st.booleans())
-def test_an_odd_pool_gives_a_valid_selection_or_an_error_of_ours(backend, data, n, d, is_context):
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    st.data(),
+    st.sampled_from([0, 1, 2, 5, 13]),
+    st.sampled_from([1, 2, 5]),
+    st.sampled_from([ContextSelector, SIFTSelector, LazySIFTSelector]),
+)
+def test_an_odd_pool_gives_a_valid_selection_or_an_error_of_ours(backend, data, n, d, kind):
     positive = st.sampled_from(POSITIVE)
     stops = dict.fromkeys(("alpha", "max_variance", "min_gain"), positive)
     options = data.draw(st.fixed_dictionaries({"noise_variance": positive}, optional=stops))
-    arguments = data.draw(st.fixed_dictionaries({}, optional={"conditioned_on": matrices(2, d)}))
-    if is_context:
+    optional = {} if kind is LazySIFTSelector else {"conditioned_on": matrices(2, d)}
+    arguments = data.draw(st.fixed_dictionaries({}, optional=optional))
+    if kind is ContextSelector:
         given_ranks = st.fixed_dictionaries(
             {}, optional={"relevance": matrices(1, n).map(np.ravel)}
         )
@@ -149,15 +154,16 @@ def test_an_odd_pool_gives_a_valid_selection_or_an_error_of_ours(backend, data, 
     else:
         options |= {"kernel": data.draw(st.sampled_from(KERNELS))}
         options |= {"allow_repeats": data.draw(st.booleans())}
-    if data.draw(st.booleans()):
+    if kind is not LazySIFTSelector and data.draw(st.booleans()):
         limits = {"costs": np.linspace(0.1, 9, n), "budget": data.draw(positive)}
         limits |= {"groups": [f"{i % 3}" for i in range(n)], "max_per_group": 1}
         arguments["limits"] = Limits(**limits)
     query, candidates = data.draw(matrices(data.draw(st.sampled_from([1, 3])), d)), matrices(n, d)
     candidates, n_select = data.draw(candidates), data.draw(st.integers(0, 30))
-    kind = ContextSelector if is_context else SIFTSelector
+    if kind is not LazySIFTSelector:
+        options |= {"backend": backend}
     try:
-        chosen = kind(**options, backend=backend).select(query, candidates, n_select, **arguments)
+        chosen = kind(**options).select(query, candidates, n_select, **arguments)
     except (InvalidInputError, NumericalError):
         return
     assert (chosen.positions.dtype, chosen.variances.dtype) == (np.intp, np.float64)
@@ -171,16 +177,7 @@ def test_an_odd_pool_gives_a_valid_selection_or_an_error_of_ours(backend, data, 
 
 
 GOOD = np.ones((3, 4))
-WAYS = {
-    "paper, numpy": SIFTSelector(backend="numpy").select,
-    "paper, numba": SIFTSelector(backend="numba").select,
-    "context, numpy": ContextSelector(backend="numpy").select,
-    "context, numba": ContextSelector(backend="numba").select,
-    "function": select,
-    "lazy": LazySIFTSelector().select,
-    "nearest": NearestNeighborSelector().select,
-    "mmr": MMRSelector().select,
-}
+WAYS = {name: selector.select for name, selector in SELECTORS.items()} | {"function": select}
 
 
 @pytest.fixture(params=WAYS)

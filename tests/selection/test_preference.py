@@ -90,19 +90,6 @@ def test_what_prefers_and_weighs_nothing_changes_nothing(seed, backend):
     assert relevant.positions.tolist() == plain.positions.tolist()
 
 
-def test_the_preferred_one_takes_the_place_of_the_most_relevant(backend):
-    # The old version is nearer to the question than anything else, the new one is not.
-    query = np.array([1.0, 0, 0, 0])
-    rows = unit(np.array([[1, 0.1, 0, 0], [0.9, 0, 0.6, 0], [0.93, 0.3, 0.1, 0], [0, 0, 0, 1.0]]))
-    selector = ContextSelector(backend=backend)
-    assert selector.select(query, rows, 1).positions.tolist() == [0]
-    chosen = selector.select(
-        query, rows, 4, preferences=Preferences(prefer=[2019, 2020, 2024, 2020])
-    )
-    assert chosen.positions.tolist()[0] == 2
-    assert chosen.positions.tolist()[-1] == 0  # when nothing else is left
-
-
 def test_ties_go_to_the_more_relevant_and_then_to_the_lower_position(backend):
     query = np.array([1.0, 0, 0])
     one, other = unit([0.9, 0.3, 0]), unit([0.9, 0.31, 0])

@@ -1,31 +1,18 @@
 import numpy as np
 import pytest
 
-from sift_core import LinearKernel, NearestNeighborSelector, RBFKernel, SIFTSelector
+from sift_core import LinearKernel, RBFKernel, SIFTSelector
 from tests.selection.oracle import KERNELS, random_pool, under
 
 
-def test_one_observation_by_hand(choose):
-    # c = 0.6, λ = 0.5: σ² = 1 - c² / (1 + λ) = 1 - 0.36 / 1.5 = 0.76
-    chosen = choose([1.0, 0.0], [[0.6, 0.8]], 1, noise=0.5)
-    assert chosen.variances == pytest.approx([1.0, 0.76])
-    assert chosen.gains == pytest.approx([0.24])
-    assert chosen.standard_deviation == pytest.approx(0.76**0.5)
-
-
 def test_the_same_point_twice_by_hand(choose):
-    # Paper, proofs, "2nd point": ψ({x₁, x₁}) = 2k² / (2 + λ) = 2 · 0.36 / 2.5 = 0.288
+    # The first leaves 1 - k² / (1 + λ) = 1 - 0.36 / 1.5 = 0.76. Paper, proofs, "2nd point":
+    # ψ({x₁, x₁}) = 2k² / (2 + λ) = 2 · 0.36 / 2.5 = 0.288
     chosen = choose([1.0, 0.0], [[0.6, 0.8]], 2, noise=0.5, allow_repeats=True)
     assert chosen.positions.tolist() == [0, 0]
     assert chosen.variances == pytest.approx([1.0, 0.76, 0.712])
-
-
-def test_two_orthogonal_points_by_hand(choose):
-    # Paper, proofs, "2nd point": ψ({x₁, x}) = (k₁² + k²) / (1 + λ) = (0.64 + 0.36) / 1.5 = 2/3,
-    # of which the first point has 0.64 / 1.5 = 0.42667.
-    chosen = choose([0.6, 0.8], np.eye(2), 2, noise=0.5)
-    assert chosen.positions.tolist() == [1, 0]
-    assert chosen.variances == pytest.approx([1.0, 1 - 0.64 / 1.5, 1 / 3])
+    assert chosen.gains == pytest.approx([0.24, 0.048])
+    assert chosen.standard_deviation == pytest.approx(0.712**0.5)
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.5, 2.0, 100.0])
@@ -46,23 +33,6 @@ def test_an_opposite_vector_informs_the_linear_kernel_but_not_the_rbf(choose):
     candidates = [[0.6, 0.8], [-0.8, 0.6]]  # cosines 0.6 and -0.8
     assert choose([1, 0], candidates, 1, kernel=LinearKernel()).positions.tolist() == [1]
     assert choose([1, 0], candidates, 1, kernel=RBFKernel()).positions.tolist() == [0]
-
-
-def test_nearest_neighbors_are_insufficient_and_sift_is_not(choose):
-    # Paper, proposition "Insufficiency of Nearest Neighbor Retrieval": every basis vector of
-    # R⁵ many times over, query (2, 1, 1, 1, 1) / √8. The nearest are all e₁, which leaves
-    # 1 - (4 / 8) · n / (n + λ) > 0.5 for ever. SIFT takes the n / 5 copies of each in turn:
-    # λ / (n / 5 + λ), which tends to 0.
-    d, n, noise = 5, 200, 0.01
-    candidates = np.repeat(np.eye(d), n, axis=0)
-    query = np.array([2.0, 1, 1, 1, 1])
-    nearest = NearestNeighborSelector().select(query, candidates, n)
-    sift = choose(query, candidates, n, noise=noise)
-    assert set((nearest.positions // n).tolist()) == {0}
-    assert nearest.variances[-1] == pytest.approx(1 - 0.5 * n / (n + noise))
-    assert (nearest.variances >= 0.5).all()
-    assert set((sift.positions[:d] // n).tolist()) == set(range(d))
-    assert sift.variances[-1] < 1.1 * noise / (n / d)
 
 
 UNALIGNED = np.dtype([("pad", "b"), ("value", np.float64)])

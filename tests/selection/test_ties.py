@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sift_core import LinearKernel, RBFKernel, SIFTSelector
+from sift_core import RBFKernel
 from sift_core.types import StopReason
-from tests.selection.oracle import KERNELS, under
+from tests.selection.oracle import KERNELS
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -18,7 +18,7 @@ def test_ties_go_to_the_lowest_position(choose, kernel):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("allow_repeats", [True, False])
-@pytest.mark.parametrize("noise", [1e-12, 1e-6, 1e-2, 1.0, 1e4])
+@pytest.mark.parametrize("noise", [1e-12, 1e-2, 1e4])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_copies_are_chosen_from_the_lowest_position_up(choose, kernel, noise, allow_repeats, dtype):
     # BLAS sums the last rows of a matrix in another order than the first, so that copies
@@ -64,33 +64,6 @@ def test_vectors_that_tie_only_up_to_rounding_count_as_tied(choose):
         candidates = np.array([rng.permutation(numbers) for _ in range(50)])
         for kernel in KERNELS.values():
             assert choose(np.ones(101), candidates, 1, kernel=kernel).positions.tolist() == [0]
-
-
-class UnevenKernel:
-    """The linear kernel as a matrix product that sums every row in an order of its own."""
-
-    def features(self, embeddings):
-        return LinearKernel().features(embeddings)
-
-    def diagonal(self, features):
-        return np.ones(len(features))
-
-    def column(self, features, point):
-        return features @ point * (1 + 1e-15 * np.arange(len(features)))
-
-
-def test_copies_stay_equal_after_what_was_shown():
-    # With so little noise what is left of a copy is nothing but rounding, made huge by 1 / λ.
-    rng = np.random.default_rng(0)
-    originals = rng.standard_normal((6, 20))
-    candidates = np.tile(originals, (5, 1))
-    selector = SIFTSelector(**under(1e-13, UnevenKernel()))
-    chosen = selector.select(
-        rng.standard_normal(20), candidates, 30, conditioned_on=rng.standard_normal((3, 20))
-    )
-    for label in range(6):
-        picked = [position for position in chosen.positions.tolist() if position % 6 == label]
-        assert picked == list(range(label, 30, 6))
 
 
 def test_a_candidate_tells_no_more_than_all_of_the_query(choose):

@@ -1,8 +1,5 @@
 import json
 import math
-import os
-import subprocess
-import sys
 import tracemalloc
 from collections import Counter
 
@@ -15,6 +12,7 @@ from sift_core import InvalidInputError
 from sift_core.selection import word_table
 from sift_core.selection.word_counts import WordCountCache, words_of
 from sift_core.selection.words import pool_words
+from tests.selection.test_backend import run
 
 VOCABULARY = ["the", "of", "a", "cat", "dog", "E1042", "E1043", "v0.68.1", "file_name", "x-y-z"]
 VOCABULARY += [f"word{i}" for i in range(60)] + ["東京都", "Straße", "ﬁle", "مرحبا"]
@@ -139,13 +137,6 @@ def test_no_string_raises_and_cosines_are_in_range(texts, question):
     assert (words.gram == words.gram.T).all()
 
 
-def test_an_empty_pool():
-    words = pool_words([], ["anything", "else"])
-    assert words.gram.shape == words.linked.shape == (0, 0)
-    assert words.question.shape == (2, 0)
-    assert words.question_has_words.tolist() == [False, False]
-
-
 SEVERAL = """
 import hashlib, json
 from sift_core.selection.words import pool_words
@@ -159,20 +150,12 @@ print(json.dumps([digest, words.gram[0].tolist(), words.shared_words(0, 7)]))
 
 def test_results_do_not_depend_on_the_process_or_its_threads():
     found = []
-    for seed, threads in [("0", "1"), ("1", "1"), ("random", "1"), ("1", "2")]:
+    for seed, threads in [("0", "1"), ("random", "1"), ("1", "2")]:
         environment = {"PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads}
-        environment["OPENBLAS_NUM_THREADS"] = threads
-        done = subprocess.run(
-            [sys.executable, "-c", SEVERAL],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, **environment},
-        )
-        found.append(json.loads(done.stdout))
-    assert found[0] == found[1] == found[2]
-    assert found[3][1] == pytest.approx(found[0][1], abs=1e-14)  # BLAS may sum in another order
-    assert found[3][2] == found[0][2]
+        found.append(json.loads(run(SEVERAL, **environment, OPENBLAS_NUM_THREADS=threads)))
+    assert found[0] == found[1]
+    assert found[2][1] == pytest.approx(found[0][1], abs=1e-14)  # BLAS may sum in another order
+    assert found[2][2] == found[0][2]
 
 
 def test_results_do_not_depend_on_what_was_cached_before():
@@ -231,12 +214,10 @@ def test_shared_words_weigh_how_often_they_stand():
     ("texts", "questions", "headings", "message"),
     [
         ("one text", ["q"], None, "`texts` must be a sequence"),
-        (5, ["q"], None, "`texts` must be a sequence"),
         (["a"], "q", None, "`questions` must be a sequence"),
         (["a", None], ["q"], None, "`texts` must hold strings, got None"),
         (["a"], [3], None, "`questions` must hold strings"),
         (["a", "b"], ["q"], ["a"], "`headings` must have one string a text: 2 text"),
-        (["a", "b"], ["q"], "ab", "`headings` must be a sequence"),
         (["a", "b"], ["q"], [None, "b"], "`headings` must hold strings"),
     ],
 )
@@ -245,20 +226,14 @@ def test_what_is_no_sequence_of_strings_is_refused(texts, questions, headings, m
         pool_words(texts, questions, headings=headings)
 
 
-@pytest.mark.parametrize(
-    ("method", "arguments", "name"),
-    [
-        ("shared_words", (-1, 1), "row"),
-        ("shared_words", (0, 2), "other"),
-        ("shared_words", (0, None), "other"),
-        ("question_words", (0.5,), "row"),
-    ],
-)
-def test_positions_and_numbers_that_are_none_are_refused(method, arguments, name):
+def test_positions_and_numbers_that_are_none_are_refused():
     words = pool_words(["a", "a"], ["a", "a"])
-    with pytest.raises(InvalidInputError, match=f"`{name}` must be"):
-        getattr(words, method)(*arguments)
-    with pytest.raises(InvalidInputError, match="`question` must be"):
-        words.question_words(0, question=2)
-    with pytest.raises(InvalidInputError, match="`n` must be"):
-        words.shared_words(0, 1, n=-1)
+    for name, call in (
+        ("row", lambda: words.shared_words(-1, 1)),
+        ("other", lambda: words.shared_words(0, None)),
+        ("row", lambda: words.question_words(0.5)),
+        ("question", lambda: words.question_words(0, question=2)),
+        ("n", lambda: words.shared_words(0, 1, n=-1)),
+    ):
+        with pytest.raises(InvalidInputError, match=f"`{name}` must be"):
+            call()

@@ -140,6 +140,12 @@ def service(*parts, source=None, embedder=None, selector=None, **settings):
         yield client
 
 
+def connection_to(client):
+    """Return a bare connection to where a client asks."""
+    address = (client.base_url.host, client.base_url.port)
+    return socket.create_connection(address, timeout=PATIENCE_S)
+
+
 @contextmanager
 def asked(client, path, body):
     """Ask over a connection that is closed, the answer unread, when the block ends."""
@@ -148,9 +154,20 @@ def asked(client, path, body):
         f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         f"content-length: {len(content)}\r\n\r\n"
     )
-    with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+    with connection_to(client) as connection:
         connection.sendall(head.encode() + content)
         yield
+
+
+class BrokenEmbedder:
+    """Fails at every text."""
+
+    name = "broken"
+
+    def embed_query(self, text):
+        raise RuntimeError("/home/somebody/secret")
+
+    embed_documents = embed_query
 
 
 def figures(client):

@@ -1,7 +1,6 @@
 """Who may call, how much at once, and what becomes of those who go away."""
 
 import json
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,7 +17,9 @@ from tests.service.servers import (
     PATIENCE_S,
     RERANK,
     TEXTS,
+    BrokenEmbedder,
     asked,
+    connection_to,
     figures,
     service,
     serving,
@@ -42,22 +43,23 @@ def slow_engine(engine):
     return changed(engine, n_steps=10_000, cache=None)
 
 
-@pytest.mark.parametrize("path", DIALECTS)
-@pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer", "Basic secret", "secret"])
-def test_a_wrong_key_is_refused_in_the_dialect(source, embedder, path, header):
+def test_a_wrong_key_is_refused_in_the_dialect(source, embedder):
     with service(source=source, embedder=embedder, api_key="secret") as client:
-        headers = {} if header is None else {"authorization": header}
-        method = "GET" if path in ("/v1/models", "/metrics") else "POST"
-        answer = client.request(method, path, headers=headers)
-        assert answer.status_code == 401
-        assert DIALECTS[path](answer.json())
-        assert answer.headers["www-authenticate"] == "Bearer"
+        for path, message in DIALECTS.items():
+            for header in (None, "Bearer wrong", "Bearer", "Basic secret", "secret"):
+                headers = {} if header is None else {"authorization": header}
+                method = "GET" if path in ("/v1/models", "/metrics") else "POST"
+                answer = client.request(method, path, headers=headers)
+                assert answer.status_code == 401
+                assert message(answer.json())
+                assert answer.headers["www-authenticate"] == "Bearer"
 
 
 def test_the_right_key_opens_all_and_health_needs_none(source, embedder):
     with service(source=source, embedder=embedder, api_key="secret") as client:
         assert client.get("/health").json() == {"status": "ok"}
         assert client.get("/ready").json() == {"status": "ready", "reasons": []}
+        assert client.head("/ready").status_code == client.head("/health").status_code == 200
         headers = {"authorization": "bearer secret"}
         assert client.post("/rerank", json=RERANK, headers=headers).status_code == 200
         assert client.get("/metrics", headers=headers).status_code == 200
@@ -69,16 +71,13 @@ def test_the_right_key_opens_all_and_health_needs_none(source, embedder):
     [
         {"api_key": ""},
         {"api_key": " secret"},  # a header's value comes without the spaces around it
-        {"api_key": "se\ncret"},
         {"api_key": "schlüssel"},
         {"allowed_origins": "https://page.example"},  # would be as many pages as letters
         {"allowed_origins": ("https://page.example/",)},  # no browser sends that slash
         {"allowed_origins": ("page.example",)},
         {"allowed_hosts": "localhost"},
         {"model_name": "a:b"},
-        {"model_name": 5},
         {"timeout_s": 0},
-        {"max_body_bytes": 0},
         {"n_answers": 0},
     ],
 )
@@ -87,22 +86,21 @@ def test_settings_that_cannot_work_are_refused(wrong):
         ServiceSettings(**wrong)
 
 
-@pytest.mark.parametrize("is_chunked", [False, True])
-@pytest.mark.parametrize("path", ["/rerank", "/v2/rerank", "/v1/chat/completions", "/search"])
-def test_a_large_body_is_refused(source, embedder, path, is_chunked):
+def test_a_large_body_is_refused(source, embedder):
+    body = json.dumps({**RERANK, "query": "x" * 20_000}).encode()
     with service(source=source, embedder=embedder, max_body_bytes=10_000) as client:
-        body = json.dumps({**RERANK, "query": "x" * 20_000}).encode()
-        content = iter([body[:9_000], body[9_000:]]) if is_chunked else body
-        answer = client.post(path, content=content, headers={"content-type": "application/json"})
-        assert answer.status_code == 413
-        assert DIALECTS[path](answer.json())
+        for path in ("/rerank", "/v2/rerank", "/v1/chat/completions", "/search"):
+            for content in (iter([body[:9_000], body[9_000:]]), body):  # in chunks, and whole
+                kind = {"content-type": "application/json"}
+                answer = client.post(path, content=content, headers=kind)
+                assert answer.status_code == 413
+                assert DIALECTS[path](answer.json())
 
 
 def test_a_body_that_does_not_arrive_is_not_waited_for(source, embedder, monkeypatch):
     monkeypatch.setattr(guard, "BODY_S", 0.2)
     with service(source=source, embedder=embedder) as client:
-        address = (client.base_url.host, client.base_url.port)
-        with socket.create_connection(address, timeout=PATIENCE_S) as connection:
+        with connection_to(client) as connection:
             connection.sendall(
                 b"POST /rerank HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
                 b"content-length: 100\r\n\r\n{"
@@ -138,6 +136,8 @@ def test_a_client_that_goes_away_stops_its_learning(slow_engine, is_streamed):
         with asked(client, "/v1/chat/completions", {**LONG, "stream": is_streamed}):
             until(lambda: figures(client)["sift_learning_steps_total"] > 2)
             assert figures(client)['sift_queue_running{queue="answers"}'] == 1
+            assert client.post("/v1/chat/completions", json=CHAT).status_code == 200
+            assert _n_unfinished(client) == 1  # still learning
         until(lambda: figures(client)["sift_clients_gone_total"] == 1)
         until(lambda: figures(client)['sift_queue_running{queue="answers"}'] == 0)
         steps = figures(client)["sift_learning_steps_total"]
@@ -207,13 +207,6 @@ def test_a_service_that_is_stopped_ends_its_answers(slow_engine):
         assert client.post("/v1/chat/completions", json=endless).status_code == 503
 
 
-def test_a_short_answer_does_not_wait_for_a_long_learning(slow_engine):
-    with service(slow_engine) as client, asked(client, "/v1/chat/completions", LONG):
-        until(lambda: figures(client)["sift_learning_steps_total"] > 0)
-        assert client.post("/v1/chat/completions", json=CHAT).status_code == 200
-        assert _n_unfinished(client) == 1  # still learning
-
-
 def test_a_quiet_stream_says_that_it_lives(slow_engine, monkeypatch):
     monkeypatch.setattr(openai, "KEEP_ALIVE_S", 0.05)
     with service(slow_engine, n_answers=1) as client, ExitStack() as others:
@@ -237,15 +230,6 @@ class _BrokenSource(InMemorySource):
     look_up = fetch_batch
 
 
-class _BrokenEmbedder:
-    name = "broken"
-
-    def embed_query(self, text):
-        raise RuntimeError("/home/somebody/secret")
-
-    embed_documents = embed_query
-
-
 def test_errors_tell_no_place_and_no_code(engine, embedder, caplog):
     broken = _BrokenSource(embedder.embed_documents(TEXTS), TEXTS)
     with service(replace(engine, source=broken)) as client:
@@ -262,7 +246,7 @@ def test_errors_tell_no_place_and_no_code(engine, embedder, caplog):
         assert (unready.status_code, unready.json()["status"]) == (503, "not ready")
         assert "secret" not in unready.text
         assert "cannot open /home/somebody/secret" in caplog.text  # for the operator alone
-    with service(embedder=_BrokenEmbedder()) as client:
+    with service(embedder=BrokenEmbedder()) as client:
         for path, status in (("/rerank", 424), ("/v2/rerank", 500)):
             answer = client.post(path, json=RERANK)
             assert answer.status_code == status
@@ -271,16 +255,15 @@ def test_errors_tell_no_place_and_no_code(engine, embedder, caplog):
             assert f"request {answer.headers['x-request-id']} failed" in caplog.text
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/v1/nothing", "/v1/chat/completions/x"])
-def test_what_is_not_there_is_told_in_json(source, embedder, path):
+def test_what_is_not_there_is_told_in_json(source, embedder):
     with service(source=source, embedder=embedder) as client:
-        answer = client.get(path)
-        assert answer.status_code == 404
-        assert answer.json()
+        for path in ("/nothing", "/v1/nothing", "/v1/chat/completions/x"):
+            answer = client.get(path)
+            assert answer.status_code == 404
+            assert answer.json()
         wrong_method = client.get("/rerank")
         assert (wrong_method.status_code, wrong_method.headers["allow"]) == (405, "POST")
-        routes = {name for name in figures(client) if "sift_requests_total" in name}
-        assert not any("nothing" in name for name in routes)
+        assert not any("nothing" in name for name in figures(client))
 
 
 def test_a_slash_behind_a_path_is_no_other_path(source, embedder):

@@ -21,6 +21,7 @@ from tests.engines import changed
 from tests.service.servers import (
     PATIENCE_S,
     TEXTS,
+    BrokenEmbedder,
     figures,
     service,
     serving,
@@ -179,18 +180,9 @@ def test_stop_ends_the_learning(opened, engine):
         ended(page, "Stopped.")
 
 
-class _BrokenEmbedder:
-    name = "broken"
-
-    def embed_query(self, text):
-        raise RuntimeError("secret")
-
-    embed_documents = embed_query
-
-
 def test_a_failure_is_a_sentence(opened, source):
     with (
-        service(source=source, embedder=_BrokenEmbedder()) as client,
+        service(source=source, embedder=BrokenEmbedder()) as client,
         opened(client) as page,
     ):
         ask(page)

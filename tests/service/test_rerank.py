@@ -1,6 +1,7 @@
 """Rerank as each dialect's requests and answers have it, over a real connection."""
 
 import base64
+import json
 
 import numpy as np
 import pytest
@@ -100,42 +101,6 @@ def test_ten_thousand_documents_are_ranked_and_one_more_is_refused(http):
     assert "10,000" in refused.json()["message"]
 
 
-REFUSED = {
-    "no documents": {"query": "q", "documents": []},
-    "no texts": {"query": "q", "texts": []},
-    "blank query": {"query": " ", "documents": ["a"]},
-    "no query": {"documents": ["a"]},
-    "nothing": {},
-    "documents of numbers": {"query": "q", "documents": [1, 2]},
-    "a document without a text": {"query": "q", "documents": [{"title": "t"}]},
-    "a negative top_n": {"query": "q", "documents": ["a"], "top_n": -1},
-    "too few embeddings": {"query": "q", "documents": ["a", "b"], "embeddings": [[1.0]]},
-    "another dimension": {"query": "q", "documents": ["a"], "embeddings": [[1.0, 2.0]]},
-    "ragged embeddings": {"query": "q", "documents": ["a", "b"], "embeddings": [[1.0], [1.0, 2]]},
-    "embeddings of words": {"query": "q", "documents": ["a"], "embeddings": [["x"]]},
-    "no base64": {"query": "q", "documents": ["a"], "embeddings": ["%%%"]},
-    "an empty vector": {"query": "q", "documents": ["a"], "embeddings": [[]]},
-    "a zero vector": {
-        "query": "q",
-        "documents": ["a"],
-        "embeddings": [[0.0]],
-        "query_embedding": [1.0],
-    },
-}
-
-
-@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
-@pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_ranked_is_refused_in_the_dialect(http, path, body):
-    answer = http.post(path, json=body)
-    assert answer.status_code == (422 if path == "/rerank" else 400)
-    told = answer.json()
-    assert told["message"] == told["detail"]  # Cohere's, Jina's
-    assert len(told["message"]) > 10
-    assert ("error_type" in told) == (path == "/rerank")  # TEI's
-    assert "Traceback" not in answer.text
-
-
 @pytest.mark.parametrize("n_before", [1, 1200])  # of which 1,000 are chosen from
 def test_a_zero_vector_is_told_by_its_place_in_the_request(http, n_before):
     body = {
@@ -147,30 +112,6 @@ def test_a_zero_vector_is_told_by_its_place_in_the_request(http, n_before):
     answer = http.post("/v2/rerank", json=body)
     assert answer.status_code == 400
     assert f" at {n_before};" in answer.json()["message"]
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_vectors_must_be_finite(http, number):
-    body = f'{{"query": "q", "documents": ["a"], "embeddings": [[1.0, {number}]]}}'
-    answer = http.post("/v2/rerank", content=body, headers={"content-type": "application/json"})
-    assert answer.status_code == 400
-    assert "finite" in answer.json()["message"]
-
-
-PLACES = {
-    "top_n": {"query": "q", "documents": ["a"], "top_n": -1},
-    "texts.1": {"query": "q", "texts": ["a", 1]},
-    "documents": {"query": "q"},
-    "documents.0": {"query": "q", "documents": [1]},
-    "embeddings": {"query": "q", "documents": ["a"], "embeddings": [["x"]]},
-}
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_a_fault_is_told_by_its_place_in_the_body(http, place):
-    told = http.post("/rerank", json=PLACES[place]).json()["message"]
-    assert told.startswith(f"`{place}`: ")
-    assert "Value error" not in told
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
@@ -205,3 +146,39 @@ def test_of_near_duplicates_the_newest_comes_first(http, path):
     answer = http.post(path, json={**body, "half_life_days": 3})
     assert answer.status_code in {400, 422}
     assert "needs `newest`" in answer.text
+
+
+REFUSED = {  # and how the message of /rerank begins
+    "no documents": ({"query": "q", "documents": []}, ""),
+    "no texts": ({"query": "q", "texts": []}, ""),
+    "blank query": ({"query": " ", "documents": ["a"]}, ""),
+    "nothing": ({}, ""),
+    "not even documents": ({"query": "q"}, "`documents`: "),
+    "documents of numbers": ({"query": "q", "documents": [1, 2]}, "`documents.0`: "),
+    "texts of numbers": ({"query": "q", "texts": ["a", 1]}, "`texts.1`: "),
+    "a document without a text": ({"query": "q", "documents": [{"title": "t"}]}, ""),
+    "a negative top_n": ({"query": "q", "documents": ["a"], "top_n": -1}, "`top_n`: "),
+    "too few embeddings": ({"query": "q", "documents": ["a", "b"], "embeddings": [[1.0]]}, ""),
+    "another dimension": ({"query": "q", "documents": ["a"], "embeddings": [[1.0, 2.0]]}, ""),
+    "ragged": ({"query": "q", "documents": ["a", "b"], "embeddings": [[1.0], [1.0, 2]]}, ""),
+    "of words": ({"query": "q", "documents": ["a"], "embeddings": [["x"]]}, "`embeddings`: "),
+    "no base64": ({"query": "q", "documents": ["a"], "embeddings": ["%%%"]}, ""),
+    "an empty vector": ({"query": "q", "documents": ["a"], "embeddings": [[]]}, ""),
+    "not finite": ({"query": "q", "documents": ["a"], "embeddings": [[1.0, np.inf]]}, ""),
+}
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+@pytest.mark.parametrize(("body", "beginning"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_ranked_is_refused_in_the_dialect(http, path, body, beginning):
+    kind = {"content-type": "application/json"}
+    answer = http.post(path, content=json.dumps(body), headers=kind)
+    assert answer.status_code == (422 if path == "/rerank" else 400)
+    told = answer.json()
+    assert told["message"] == told["detail"]  # Cohere's, Jina's
+    assert len(told["message"]) > 10
+    if path == "/rerank":  # where each dialect's names are known
+        assert told["message"].startswith(beginning)
+    assert "Value error" not in told["message"]
+    assert ("error_type" in told) == (path == "/rerank")  # TEI's
+    assert "Traceback" not in answer.text

@@ -1,14 +1,16 @@
 """The store searched over HTTP, as the library does it in process."""
 
+import json
 from contextlib import closing
 
 import numpy as np
 import pytest
 
-from sift_core import ChoiceOptions, InMemorySource, MMRSelector, Query, choose, explain
+from sift_core import ChoiceOptions, InMemorySource, MMRSelector, Query, explain
 from sift_core.choice import search as search_in_process
 from sift_core.explanation import COPY_COSINE
 from sift_core.service.metadata import filter_for
+from sift_core.sources.multi_query import queries_of
 from sift_core.testing import HashingEmbedder
 from tests.service.servers import TEXTS, service
 
@@ -25,50 +27,36 @@ def search(http):
     return call
 
 
-def test_picks_and_candidates_are_the_librarys(search, engine, embedder, source):
-    found = search(n_select=3)
-    query = Query(text=QUESTION, embedding=embedder.embed_query(QUESTION))
-    selection = search_in_process(source, query, ChoiceOptions(n_select=3))
-    pool = selection.pool
+OPTIONS = [
+    {},
+    {"words": 0.0},
+    {"n_candidates": 3},  # and a second fetch
+    {"n_candidates": 3, "hops": 0},
+    {"max_tokens": 20, "n_select": 8},
+    {"max_per_document": 1, "n_select": 8},  # every text is a file of its own
+    {"queries": [QUESTION, "growing tomatoes on a balcony"]},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_picks_and_candidates_are_the_librarys(search, embedder, source, options):
+    options = {"n_select": 3, **options}
+    found = search(**options)
+    query = queries_of(options.pop("queries", [QUESTION]), embedder)
+    chosen = search_in_process(source, query, ChoiceOptions(**options))
+    pool = chosen.pool
     assert [one["document_id"] for one in found["candidates"]] == list(pool.document_ids)
-    column = found["columns"]["sift"]
-    assert [one["candidate"] for one in column["chunks"]] == selection.positions.tolist()
-    told = explain(query.vector, pool.embeddings, selection.positions)
-    for i, chunk in enumerate(column["chunks"]):
-        assert chunk.items() >= selection.picks[i].words.items()
-        assert chunk["text"] == pool.texts[selection.positions[i]]
-        assert chunk["similarity"] == pytest.approx(
-            float(pool.similarities[selection.positions[i]])
-        )
+    column, expected = found["columns"]["sift"], json.loads(json.dumps(chosen.as_dict()))
+    assert column.items() >= {name: expected[name] for name in ("stop_reason", "variances")}.items()
+    assert column.get("hop") == expected.get("hop")
+    assert [one["candidate"] for one in column["chunks"]] == chosen.positions.tolist()
+    told = explain(query.vectors, pool.embeddings, chosen.positions)
+    for i, (chunk, record) in enumerate(zip(column["chunks"], expected["chunks"], strict=True)):
+        assert chunk.items() >= record.items()
         assert chunk["information"]["gain"] == pytest.approx(float(told.information_gains[i]))
         assert chunk["title"].endswith(".md")
-    assert len(column["question_variances"]) == 4
-    assert set(found["timings"]) == {"embed", "fetch", "select"}
-
-
-def test_without_words_the_choice_is_of_vectors_alone(search, embedder, source):
-    found = search(n_select=3, words=0)
-    query = Query(text=QUESTION, embedding=embedder.embed_query(QUESTION))
-    pool = source.fetch(query, 200)
-    assert [one["document_id"] for one in found["candidates"]] == list(pool.document_ids)
-    expected = choose(pool, query, ChoiceOptions(n_select=3, words=0)).positions.tolist()
-    chunks = found["columns"]["sift"]["chunks"]
-    assert [one["candidate"] for one in chunks] == expected
-    assert not any({"shares", "reached_from", "reached_by"} & chunk.keys() for chunk in chunks)
-
-
-@pytest.mark.parametrize("compare", [False, True])
-def test_a_second_fetch_is_told(search, source, embedder, compare):
-    found = search(n_select=3, n_candidates=3, compare=compare)
-    query = Query(text=QUESTION, embedding=embedder.embed_query(QUESTION))
-    expected = search_in_process(source, query, ChoiceOptions(n_select=3, n_candidates=3))
-    assert expected.hop.n_new > 0
-    assert found["columns"]["sift"]["hop"] == expected.as_dict()["hop"]
-    assert len(found["candidates"]) == 3 + expected.hop.n_new
-    assert set(found["timings"]) == {"embed", "fetch", "select", "hop"}
-    alone = search(n_select=3, n_candidates=3, hops=0)
-    assert "hop" not in alone["columns"]["sift"]
-    assert len(alone["candidates"]) == 3
+    assert set(found["timings"]) == {"embed", *chosen.timings}
+    assert found["query"] == QUESTION
 
 
 def test_methods_stand_side_by_side_and_copies_show(search, embedder, source):
@@ -116,6 +104,11 @@ def test_a_filter_restricts_and_a_kernel_is_obeyed(search):
         {"queries": [" "]},
         {"queries": ["a"] * 17},
         {"queries": ["a", "b"], "compare": True},
+        {"newest": "day", "compare": True},
+        {"max_tokens": 1, "compare": True},
+        {"merge_neighbors": True, "compare": True},
+        {"newest": "day", "half_life_days": 0},
+        {"half_life_days": 3},
     ],
 )
 def test_what_cannot_be_searched_is_refused(search, body):
@@ -197,32 +190,3 @@ def test_a_filter_means_the_same_in_every_store(stores, conditions, expected):
     for source in stores:
         pool = source.fetch(query, 4, filter=filter_for(source, conditions))
         assert {int(name) for name in pool.document_ids} == expected
-
-
-def test_limits_end_the_choice(search):
-    column = search(max_tokens=20)["columns"]["sift"]
-    lengths = [len(one["text"]) / 4 for one in column["chunks"]]  # its embedder counts no tokens
-    assert 0 < sum(lengths) <= 20
-    assert column["stop_reason"] == "limits"
-    each = search(max_per_document=1)["columns"]["sift"]  # every text is a file of its own
-    assert len(each["chunks"]) == len(TEXTS)
-
-
-def test_a_half_life_needs_the_key_of_a_date(search):
-    assert "half_life_days" in str(search(code=400, newest="day", half_life_days=0))
-    assert "needs `newest`" in str(search(code=400, half_life_days=3))
-    for rule in ({"newest": "day"}, {"max_tokens": 1}, {"merge_neighbors": True}):
-        assert "compare" in str(search(code=400, compare=True, **rule))
-
-
-def test_several_queries_share_the_choice(search, embedder, source):
-    queries = [QUESTION, "growing tomatoes on a balcony"]
-    found = search(queries=queries, n_select=4)
-    for text in queries:
-        alone = search(query=text, n_select=4)
-        nearest = alone["columns"]["sift"]["chunks"][0]["document_id"]
-        assert nearest in [one["document_id"] for one in found["columns"]["sift"]["chunks"]]
-        listed = {one["document_id"] for one in found["candidates"]}
-        assert {one["document_id"] for one in alone["candidates"]} <= listed
-    assert found["query"] == QUESTION
-    assert search(queries=[QUESTION], n_select=4)["columns"] == search(n_select=4)["columns"]

@@ -80,18 +80,6 @@ def test_a_stream_has_the_learning_and_then_the_pieces(client, vllm, folder):
     assert left(vllm, folder) == []
 
 
-def test_a_conversation_learns_once(client, vllm, folder):
-    extra = {"sift": {"session": "boats"}}
-    texts = [
-        client.chat.completions.create(model="tiny:fine_tune", extra_body=extra, **CHAT)
-        .choices[0]
-        .message.content
-        for _ in range(2)
-    ]
-    assert texts[0] == texts[1]
-    assert left(vllm, folder) == []
-
-
 def test_a_client_that_goes_away_ends_the_writing(url, vllm, folder):
     vllm.n_more, vllm.word_s = 10_000, 0.02  # minutes
     body = {"model": "tiny:fine_tune", "stream": True, **CHAT}

@@ -30,10 +30,8 @@ def store(request, corpus, tmp_path_factory):
     scope="module",
     params=[
         "in memory, called",
-        "faiss flat, inner product, called",
         "faiss IVF, all lists, called",
         "faiss HNSW, called",
-        "faiss folder, flat, called",
         "qdrant memory, called",
         "qdrant REST, called",
     ],
@@ -55,13 +53,6 @@ def qdrant(corpus):
 def rest_server(qdrant):
     """A server of one's own."""
     with serving(qdrant) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def shared_rest_server(corpus):
-    """A server for the tests of a module, which leave its collection and it as they were."""
-    with stores.qdrant_in_memory(corpus) as client, serving(client) as server:
         yield server
 
 

@@ -214,11 +214,10 @@ class Call(BaseHTTPRequestHandler):
 
     def serve(self):
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        fault = self.server.next_fault()
-        if fault is None:
+        if self.server.fault is None:
             self.respond(*self.genuine())
         else:
-            fault(self)
+            self.server.fault(self)
 
     do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = serve
 
@@ -247,18 +246,11 @@ class RestServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Call)
         self.client, self.api = client, Api(client)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        self._fault, self._n_seen, self._first, self._until = None, 0, 0, 0
-        self._lock = threading.Lock()
+        self.fault = None
 
-    def fail(self, fault, *, first=1, times=float("inf")):
-        """Let `fault`, a function of a Call, answer `times` requests, counted from now."""
-        with self._lock:
-            self._fault, self._n_seen, self._first, self._until = fault, 0, first, first + times
-
-    def next_fault(self):
-        with self._lock:
-            self._n_seen += 1
-            return self._fault if self._first <= self._n_seen < self._until else None
+    def fail(self, fault):
+        """Let `fault`, a function of a Call, answer all requests from now on; None: none."""
+        self.fault = fault
 
     def handle_error(self, request, client_address):
         """Keep quiet of clients that went away."""

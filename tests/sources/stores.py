@@ -215,6 +215,27 @@ def filled(client, corpus, *, named=False, distance=models.Distance.COSINE, word
     return client
 
 
+UUID = "5b0b0000-0000-4000-8000-00000000000a"
+
+
+def beside_others(client):
+    """Fill the collection "small": dense vectors beside a multivector and words."""
+    dense = models.VectorParams(size=2, distance=models.Distance.COSINE)
+    many = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
+    config = {
+        "dense": dense,
+        "title": models.VectorParams(size=7, distance=models.Distance.DOT),
+        "tokens": dense.model_copy(update={"multivector_config": many}),
+    }
+    sparse = {"words": models.SparseVectorParams()}
+    client.create_collection("small", vectors_config=config, sparse_vectors_config=sparse)
+    others = {"title": [1.0] * 7, "words": models.SparseVector(indices=[1], values=[0.5])}
+    payload = {"text": "grün", "page": 3, "share": 0.5, "tags": ["a", None, True], "of": {"k": 1}}
+    for name, vector in {1: [1.0, 0.25], UUID: [0.25, 1.0]}.items():
+        vectors = {"dense": vector, "tokens": [vector, vector], **others}
+        client.upsert("small", [models.PointStruct(id=name, vector=vectors, payload=payload)])
+
+
 @contextmanager
 def qdrant_in_memory(corpus, **options):
     with closing(filled(qdrant_client.QdrantClient(":memory:"), corpus, **options)) as client:

@@ -87,8 +87,5 @@ def test_sources_of_different_embedders_are_refused(corpus):
     with pytest.raises(InvalidInputError, match=r"'model-a'.*'model-b'"):
         CombinedSource({**slices(corpus, 1), "other": other})
     assert CombinedSource(slices(corpus, 2)).embedder_name == "model-a"
-
-
-def test_no_sources():
     with pytest.raises(InvalidInputError, match="at least 1 source"):
         CombinedSource({})

@@ -1,5 +1,4 @@
 import enum
-import json
 import math
 import sys
 import uuid
@@ -8,8 +7,6 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sift_core.errors import InvalidInputError
 from sift_core.sources.content_ids import content_id
@@ -72,26 +69,6 @@ def test_what_json_gives_back_as_an_equal_value_is_taken():
     assert content_id(subclasses) == content_id(
         document(colour="red", level=3, size=1.5, pair=[1, 2])
     )
-
-
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=10,
-)
-
-
-@pytest.mark.slow
-@given(st.text(), st.text(), st.dictionaries(st.text(), json_values))
-def test_a_document_that_went_through_json_keeps_its_id(document_id, text, metadata):
-    before = Document(document_id=document_id, text=text, metadata=metadata)
-    stored = json.loads(json.dumps([document_id, text, metadata]))
-    after = Document(document_id=stored[0], text=stored[1], metadata=stored[2])
-    assert content_id(before) == content_id(after)
 
 
 def nested(depth):

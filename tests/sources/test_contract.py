@@ -8,10 +8,7 @@ import pytest
 
 from sift_core.errors import InvalidInputError, SiftError
 from sift_core.protocols import BatchCandidateSource, CandidateSource
-
-
-def is_even(metadata):
-    return metadata["parity"] == 0
+from tests.sources.stores import is_even
 
 
 def assert_same(store, pool, expected):
@@ -53,16 +50,6 @@ def test_fetches_what_exact_search_finds_in_the_same_order(store, corpus, refere
     assert n_found >= store.recall * 4 * n_candidates
 
 
-def test_every_row_is_one_document(store, corpus):
-    pool = store.fetch(corpus.query(3), 20)
-    for i in range(len(pool)):
-        row = corpus.ids.index(int(pool.document_ids[i]))
-        assert pool.texts[i] == corpus.texts[row]
-        assert pool.metadata[i] == corpus.metadata[row]
-        near = float(pool.embeddings[i] @ corpus.embeddings[row])
-        assert near == pytest.approx(1, abs=0.4 if store.is_lossy else 1e-6)
-
-
 def test_similarities_are_cosines_by_hand(store, corpus):
     query = corpus.query(5)
     pool = store.fetch(query, 10)
@@ -90,12 +77,6 @@ def test_a_batch_is_what_its_queries_are_one_by_one(store, corpus):
         assert pool.metadata == alone.metadata
         np.testing.assert_allclose(pool.embeddings, alone.embeddings, rtol=0, atol=1e-6)
         np.testing.assert_allclose(pool.similarities, alone.similarities, rtol=0, atol=1e-6)
-
-
-def test_one_bad_query_refuses_its_batch(store, corpus):
-    queries = [corpus.query(), corpus.query(embedder_name="model-b")]
-    with pytest.raises(InvalidInputError, match="'model-b', the store by 'model-a'"):
-        store.fetch_batch(queries, 3)
 
 
 def test_a_filter_in_the_stores_own_form_gives_the_same_documents(store, corpus, reference):
@@ -127,8 +108,11 @@ def test_changing_what_was_fetched_leaves_the_store_alone(store, corpus):
 def test_refuses_a_query_of_another_embedder(store, corpus):
     assert len(store.fetch(corpus.query(embedder_name="model-a"), 1)) == 1
     assert len(store.fetch(corpus.query(embedder_name=None), 1)) == 1
+    other = corpus.query(embedder_name="model-b")
     with pytest.raises(InvalidInputError, match="'model-b', the store by 'model-a'; embed"):
-        store.fetch(corpus.query(embedder_name="model-b"), 1)
+        store.fetch(other, 1)
+    with pytest.raises(InvalidInputError, match="'model-b', the store by 'model-a'"):
+        store.fetch_batch([corpus.query(), other], 3)
 
 
 def test_refuses_a_number_of_candidates_that_is_no_count(store, corpus):

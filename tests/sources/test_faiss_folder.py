@@ -57,7 +57,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize(
     "description",
-    ["Flat", "HNSW8,Flat", "IVF2,Flat", "RR8,Flat", "PQ4x4,RFlat", "NSG8,Flat", "L2norm,IVF2,Flat"],
+    ["Flat", "HNSW8,Flat", "IVF2,Flat", "RR8,Flat", "SQ8,RFlat", "NSG8,Flat", "L2norm,IVF2,Flat"],
 )
 def test_what_was_saved_is_loaded(folder, description):
     before = source_of(150, description)
@@ -84,9 +84,8 @@ def test_a_lossy_index_warns_again_when_it_is_loaded_once_and_at_the_callers_lin
         assert [warning.filename for warning in caught] == [__file__]
 
 
-@pytest.mark.parametrize("description", ["Flat", "HNSW8,Flat", "PQ4x4,RFlat"])
-def test_a_source_that_was_changed_is_saved_as_it_is(folder, tmp_path, description):
-    source = source_of(30, description)
+def test_a_source_that_was_changed_is_saved_as_it_is(folder, tmp_path):
+    source = source_of(30, "HNSW8,Flat")
     remove(source, range(10))  # ids of another kind: nothing happens
     source.remove(sorted(source.content_ids())[:10])
     add(source, [30])
@@ -141,21 +140,12 @@ def test_a_folder_that_another_began_meanwhile_is_loaded(folder, monkeypatch):
     assert not first_looks
 
 
-UNFIT = {
-    "metadata": (
-        built("Flat", 3),
-        [*documents(2), Document(document_id="broken", text="", metadata={"when": object()})],
-        r"'broken'.*JSON can hold",
-    ),
-    "a document": (built("IDMap2,Flat", 2, ids=[1, 5]), {1: "one", 2: "two"}, "id 5, for which"),
-}
-
-
-@pytest.mark.parametrize("what", UNFIT)
-def test_what_cannot_be_saved_is_refused_before_anything_is_written(folder, what):
-    index, kept, message = UNFIT[what]
-    with pytest.raises((InvalidInputError, CandidateSourceError), match=message):
-        FaissSource(index, kept).save(folder)
+def test_what_cannot_be_saved_is_refused_before_anything_is_written(folder):
+    broken = Document(document_id="broken", text="", metadata={"when": object()})
+    with pytest.raises(InvalidInputError, match=r"'broken'.*JSON can hold"):
+        FaissSource(built("Flat", 3), [*documents(2), broken]).save(folder)
+    with pytest.raises(CandidateSourceError, match="id 5, for which"):
+        FaissSource(built("IDMap2,Flat", 2, ids=[1, 5]), {1: "one", 2: "two"}).save(folder)
     assert not folder.exists()
 
 
@@ -200,9 +190,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     [
         (b"", "damaged"),
         (b'{"name": "a web application"}', "damaged"),
-        (b'{"format": 2, "state": ', "damaged"),
         (b'{"format": 2, "state": {"index": 3}, "sha256": 1}', "its checksum is another"),
-        (b"[1, 2]", "damaged"),
         (b"[" * 100_000, "damaged"),
         (b'"\xff\xfe"', "damaged"),
         (b'{"format": 1, "documents": "d.sqlite"}', "has format 1, .* reads 2: index again"),
@@ -224,27 +212,18 @@ def flipped(content):
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
-DAMAGES = {
-    "a bit flipped": flipped,
-    "cut short": lambda content: content[:-1],
-    "cut to nothing": lambda content: b"",
-    "longer": lambda content: content + b"\n",
-    "missing": None,
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", [flipped, lambda content: content[:-1], None])
 @pytest.mark.parametrize("pattern", ["index-*", "documents-*", "words-*"])
 def test_a_damaged_file_is_named(folder, pattern, damage):
     source_of(50).save(folder)
     path = only(folder, pattern)
-    if DAMAGES[damage] is None:
+    if damage is None:
         path.unlink()
         if pattern == "words-*":  # the others are whole
             assert not FaissSource.load(folder).has_words
             return
     else:
-        path.write_bytes(DAMAGES[damage](path.read_bytes()))
+        path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(CandidateSourceError, match=rf"{path.name}.*; restore it, or index again"):
         FaissSource.load(folder)
     source_of(4).save(folder)  # mends it
@@ -279,7 +258,6 @@ def test_no_bit_of_the_manifest_can_be_flipped_unnoticed(folder):
     ("kind", "content", "message"),
     [
         ("documents", b"[0, 1]", "not enough values"),
-        ("documents", b"{}", "not enough values"),
         ("documents", b"\xff", "UnicodeDecodeError"),
         ("documents", b'[0, "content", 3, "text", {}]', "TypeError"),
         ("documents", b"[" * 100_000, "RecursionError"),
@@ -402,7 +380,7 @@ def test_a_death_at_any_step_of_saving_leaves_the_old_state_or_the_new(
 ):
     folder = str(tmp_path / "index")
     run = subprocess.run(
-        [sys.executable, "-m", "tests.sources.faiss_deaths", "die", folder, description],
+        [sys.executable, "-m", "tests.sources.faiss_deaths", folder, description],
         capture_output=True,
         text=True,
         timeout=300,
@@ -412,19 +390,6 @@ def test_a_death_at_any_step_of_saving_leaves_the_old_state_or_the_new(
     result = json.loads(run.stdout)
     assert {"old", "new"} == set(result["outcomes"])
     assert result["files"] == 5
-
-
-@pytest.mark.slow
-def test_of_first_writers_none_destroys_what_another_stored(request):
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.sources.faiss_deaths", "race", "1", "3"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=request.config.rootpath,
-    )
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout)["whole"] >= 1
 
 
 @pytest.mark.parametrize(

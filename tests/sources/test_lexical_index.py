@@ -1,6 +1,5 @@
 """The index of words alone; `test_look_up` compares its scores with the formula."""
 
-import threading
 from io import BytesIO
 
 import numpy as np
@@ -8,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sift_core.selection.word_counts import words_of
-from sift_core.sources.lexical_index import LexicalIndex, hashes_of
+from sift_core.sources.lexical_index import LexicalIndex
 
 COLUMNS = ("ids", "lengths", "words", "starts", "rows", "counts")
 
@@ -34,15 +32,6 @@ def assert_equal(index, other):
 def in_order(index):
     """Return the order by word, then by document."""
     return np.lexsort((index.rows, np.repeat(np.arange(len(index.words)), np.diff(index.starts))))
-
-
-def test_scores_by_hand():
-    # Three documents of 2, 4 and 3 words, mean 3. "b" is in one: log(1 + 2.5 / 1.5) = 0.98083.
-    # It comes twice in 4 words: 2 · 2.2 / (2 + 1.2 · (0.25 + 0.75 · 4 / 3)) = 1.25714.
-    index = indexed({10: "a c", 20: "a b b d", 30: "e f g"})
-    ranked = index.search(["b"], 5)
-    assert ranked.ids == [20]
-    assert ranked.scores == pytest.approx([0.98083 * 1.25714], abs=1e-5)
 
 
 def test_words_of_a_heading_count_twice_in_addition():
@@ -91,15 +80,6 @@ def test_changes_give_what_indexing_anew_gives(changes, texts):
     assert_equal(LexicalIndex.from_bytes(index.as_bytes()), anew)
 
 
-@given(st.text(max_size=40))
-@settings(max_examples=200, deadline=None)
-def test_every_word_of_a_text_finds_it(text):
-    index = indexed({0: text, 1: "zzz", 2: "yyy"})
-    for word in words_of(text):
-        assert index.search([word], 3).ids[0] == 0
-    assert len(hashes_of(words_of(text))) == len({*words_of(text)})
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -124,17 +104,3 @@ def test_columns_that_do_not_fit_together_are_refused(name, value):
     np.savez(file, **columns)
     with pytest.raises(ValueError, match="no words of ours"):
         LexicalIndex.from_bytes(file.getvalue())
-
-
-def test_many_threads_find_the_same():
-    index = indexed({i: f"word{i % 7} other{i % 3}" for i in range(500)})
-    expected = indexed({i: f"word{i % 7} other{i % 3}" for i in range(500)}).search(["word3"], 50)
-    found = []
-    threads = [
-        threading.Thread(target=lambda: found.append(index.search(["word3"], 50))) for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [expected] * 8

@@ -9,6 +9,7 @@ import pytest
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.sources import QdrantSource
 from sift_core.types import Query
+from tests.sources.stores import UUID, beside_others
 
 qdrant_client = pytest.importorskip("qdrant_client")
 models = qdrant_client.models
@@ -53,12 +54,6 @@ def test_orders_by_the_metric_of_the_collection_and_states_cosines(client):
     assert pool.embeddings.tolist() == [[2, 2], [10, 0]]
 
 
-def test_ids_of_both_kinds_become_texts(client):
-    uuid = "5b0b0000-0000-4000-8000-00000000000a"
-    collect(client, [point(uuid, [1, 0], {"text": "a"}), point(7, [0, 1], {"text": "b"})])
-    assert QdrantSource(client, "small").fetch(QUERY, 2).document_ids == (uuid, "7")
-
-
 @pytest.mark.parametrize("payload", [None, {}, {"txt": "a"}, {"text": None}, {"text": 5}])
 def test_a_point_without_text(client, payload):
     collect(client, [point(4, [1, 0], payload)])
@@ -101,28 +96,11 @@ def test_the_text_may_be_under_another_key_or_inside_an_object(client, key, payl
         assert pool.metadata == (rest,)
 
 
-def test_an_unknown_vector_name_lists_the_dense_ones(client):
-    config = {
-        "dense": COSINE,
-        "title": models.VectorParams(size=7, distance=models.Distance.DOT),
-        "tokens": models.VectorParams(
-            size=2,
-            distance=models.Distance.COSINE,
-            multivector_config=models.MultiVectorConfig(
-                comparator=models.MultiVectorComparator.MAX_SIM
-            ),
-        ),
-    }
-    sparse = {"words": models.SparseVectorParams()}
-    vectors = {
-        "dense": [1, 0],
-        "title": [1.0] * 7,
-        "tokens": [[1.0, 0.0], [0.0, 1.0]],
-        "words": models.SparseVector(indices=[1], values=[2.0]),
-    }
-    collect(client, [point(1, vectors, {"text": "a"})], config, sparse_vectors_config=sparse)
-    pool = QdrantSource(client, "small", vector_name="dense").fetch(QUERY, 1)
-    assert pool.embeddings.tolist() == [[1, 0]]
+def test_one_of_several_vectors_is_searched_and_an_unknown_name_lists_the_dense_ones(client):
+    beside_others(client)
+    pool = QdrantSource(client, "small", vector_name="dense").fetch(QUERY, 2)
+    assert pool.document_ids == ("1", UUID)  # ids of both kinds become texts
+    assert pool.similarities == pytest.approx([1 / 1.0625**0.5, 0.25 / 1.0625**0.5])
     for name in ("", "words", "tokens", "nowhere"):
         message = refusal(QdrantSource(client, "small", vector_name=name))
         assert "its dense vectors are 'dense' of 2, 'title' of 7" in message
@@ -190,40 +168,29 @@ def test_a_fused_query_keeps_its_order_and_its_scores(client):
     assert some.relevance.tolist() == [pool.relevance[2], pool.relevance[0]]
 
 
-def test_prefetched_points_may_be_ranked_by_the_dense_vector(client):
+def test_prefetched_points_may_be_ranked_by_the_dense_vector_and_a_filter_holds(client):
     hybrid(client)
     source = QdrantSource(client, "small", vector_name="dense", prefetch=dense_and_words)
-    pool = source.fetch(Query(text="6", embedding=[2.0, 0.0]), 10)
+    query = Query(text="6", embedding=[2.0, 0.0])
+    pool = source.fetch(query, 10)
     assert ids_of(pool) == [0, 1, 2, 6]
     assert pool.relevance is None
-
-
-def test_a_filter_holds_for_what_is_prefetched(client):
-    hybrid(client)
-    source = QdrantSource(client, "small", vector_name="dense", prefetch=dense_and_words)
-    odd = models.Filter(
-        must=[models.FieldCondition(key="odd", match=models.MatchValue(value=True))]
-    )
-    pool = source.fetch(Query(text="6", embedding=[2.0, 0.0]), 10, filter=odd)
-    assert ids_of(pool) == [1, 3, 5]
+    match = models.MatchValue(value=True)
+    odd = models.Filter(must=[models.FieldCondition(key="odd", match=match)])
+    assert ids_of(source.fetch(query, 10, filter=odd)) == [1, 3, 5]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"client": "http://localhost:6333"}, "must be a QdrantClient or an AsyncQdrantClient"),
         ({"fusion": models.FusionQuery(fusion=models.Fusion.RRF)}, "pass that too"),
         ({"prefetch": models.Prefetch(query=[1.0, 0.0])}, "must be a function of the query"),
     ],
 )
 def test_options_that_do_not_go_together(client, options, message):
     with pytest.raises(InvalidInputError, match=message):
-        QdrantSource(client, "small", **options)
-
-
-@pytest.mark.parametrize("wrong", ["http://localhost:6333", None])
-def test_what_is_no_client_is_refused(wrong):
-    with pytest.raises(InvalidInputError, match="`client` must be a QdrantClient or an Async"):
-        QdrantSource(wrong, "small")
+        QdrantSource(**{"client": client, "collection": "small", **options})
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,11 @@ are its answers, or what httpx raises of a connection.
 """
 
 import asyncio
+import json
 import re
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
@@ -15,6 +18,7 @@ import grpc
 import httpx
 import pytest
 
+from sift_core import pacing
 from sift_core.errors import CandidateSourceError, SiftError
 from sift_core.protocols import Lookup
 from sift_core.sources import QdrantSource
@@ -34,7 +38,7 @@ PATIENT_S = 300
 class Remote:
     """A source over a client, called or awaited, whose requests a function answers."""
 
-    def __init__(self, answer, *, is_async=False, timeout=PATIENT_S, **options):
+    def __init__(self, answer, *, is_async=False, **options):
         async def aanswer(request):
             result = answer(request)
             return await result if asyncio.iscoroutine(result) else result
@@ -43,7 +47,7 @@ class Remote:
         self.client = connect(
             url="http://qdrant.test",
             check_compatibility=False,
-            timeout=timeout,
+            timeout=PATIENT_S,
             transport=httpx.MockTransport(aanswer if is_async else answer),
             **options,
         )
@@ -75,10 +79,10 @@ def refusal(answer, **options):
 
 
 @pytest.mark.parametrize(
-    ("status", "advice"),
+    ("answer", "advice"),
     [
         (302, "does the address lead to a Qdrant server"),
-        (400, "were both embedded|are collection, vector name, filter and dimension right"),
+        (400, "are collection, vector name, filter and dimension right"),
         (401, "check the client's `api_key`"),
         (403, "check the client's `api_key`"),
         (404, "create the collection, or correct its name"),
@@ -87,14 +91,25 @@ def refusal(answer, **options):
         (500, "see the server's log"),
         (503, "ask again later"),
         (504, "raise the client's `timeout`"),
+        (httpx.ReadTimeout("slow"), "raise the client's `timeout`"),
+        (httpx.ConnectTimeout("slow"), "is the server up"),
+        (httpx.PoolTimeout("busy"), "more calls at once than the client has connections"),
+        (httpx.ConnectError("refused"), "is the server up"),
+        (httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED]"), "`https`, host name and cert"),
+        (httpx.RemoteProtocolError("peer closed"), "ask again; if it stays"),
     ],
+    ids=str,
 )
-def test_a_status_has_its_advice(status, advice):
-    error = refusal(httpx.Response(status, json={"status": {"error": "what it says"}}))
-    assert "Qdrant could not search collection 'docs'" in str(error)
-    assert f"{status} " in str(error)
-    assert "what it says" in str(error)
-    assert any(part in str(error) for part in advice.split("|"))
+def test_a_status_and_a_connection_have_their_advice(answer, advice):
+    if isinstance(answer, int):
+        error = refusal(httpx.Response(answer, json={"status": {"error": "what it says"}}))
+        assert "Qdrant could not search collection 'docs' with a vector of 2" in str(error)
+        assert f"{answer} " in str(error)
+        assert "what it says" in str(error)
+    else:
+        error = refusal(answer)
+        assert error.__cause__.source is answer
+    assert advice in str(error)
     assert error.retry_after_s is None
 
 
@@ -110,29 +125,10 @@ def test_a_retry_hint_is_kept(status, value, seconds):
         assert f"it asks for {seconds:g} s" in str(error)
 
 
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_retry_hint_may_be_a_date(status):
+def test_a_retry_hint_may_be_a_date():
     later = format_datetime(datetime.now(timezone.utc) + timedelta(hours=1), usegmt=True)
-    response = httpx.Response(status, headers={"Retry-After": later})
+    response = httpx.Response(503, headers={"Retry-After": later})
     assert 3000 < refusal(response).retry_after_s <= 3600
-
-
-@pytest.mark.parametrize(
-    ("raised", "advice"),
-    [
-        (httpx.ReadTimeout("slow"), "raise the client's `timeout`"),
-        (httpx.ConnectTimeout("slow"), "is the server up"),
-        (httpx.PoolTimeout("busy"), "more calls at once than the client has connections"),
-        (httpx.ConnectError("refused"), "is the server up"),
-        (httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED]"), "`https`, host name and cert"),
-        (httpx.ReadError("reset"), "ask again; if it stays"),
-        (httpx.RemoteProtocolError("peer closed"), "ask again; if it stays"),
-    ],
-)
-def test_a_connection_has_its_advice(raised, advice):
-    error = refusal(raised)
-    assert advice in str(error)
-    assert error.__cause__.source is raised
 
 
 def test_a_page_of_a_proxy_is_cut_short():
@@ -193,30 +189,30 @@ def api(qdrant):
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["called", "awaited"])
-@pytest.mark.parametrize("method", ["fetch", "fetch_batch"])
 @pytest.mark.parametrize("name", WRONG_ANSWERS)
-def test_a_wrong_answer_is_told_and_the_next_is_taken(api, corpus, name, method, is_async):
+def test_a_wrong_answer_is_told_and_the_next_is_taken(api, corpus, name, is_async):
     change, says = WRONG_ANSWERS[name]
-    is_wrong = [False]
+    is_wrong = False
 
     def answer(request):
         response = api.respond(request)
-        if not is_wrong[0]:
+        if not is_wrong:
             return response
         content = change(response.json())
         kind = {"content": content} if isinstance(content, bytes) else {"json": content}
         return httpx.Response(200, **kind)
 
     query = corpus.query()
-    asked = (query, 5) if method == "fetch" else ([query] * 3, 5)
     remote = Remote(answer, is_async=is_async)
-    found = ids_of(remote.ask(method, *asked))
-    is_wrong[0] = True
-    with pytest.raises(SiftError, match=f"(?s){says}") as caught:
-        remote.ask(method, *asked)
-    assert "'docs'" in str(caught.value)
-    is_wrong[0] = False
-    assert ids_of(remote.ask(method, *asked)) == found
+    for asked in (("fetch", query, 5), ("fetch_batch", [query] * 3, 5)):
+        is_wrong = False
+        found = ids_of(remote.ask(*asked))
+        is_wrong = True
+        with pytest.raises(SiftError, match=f"(?s){says}") as caught:
+            remote.ask(*asked)
+        assert "'docs'" in str(caught.value)
+        is_wrong = False
+        assert ids_of(remote.ask(*asked)) == found
 
 
 def ids_of(found):
@@ -316,23 +312,13 @@ def test_a_grpc_code_has_its_advice(code, advice):
     assert isinstance(info.value.__cause__, grpc.RpcError)
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["called", "awaited"])
-def test_a_point_without_an_id_by_grpc_is_an_error_of_the_store(is_async):
+def test_a_point_without_an_id_by_grpc_is_an_error_of_the_store():
     messages = qdrant_client.grpc
     broken = messages.QueryResponse(result=[messages.ScoredPoint(score=1.0)]).SerializeToString()
     with serving_calls(lambda request, context: broken) as options:
-
-        async def fetched():
-            client = qdrant_client.AsyncQdrantClient(**options)
-            try:
-                return await QdrantSource(client, "docs").afetch(QUERY, 2)
-            finally:
-                await client.close()
-
         client = qdrant_client.QdrantClient(**options)
-        fetch = QdrantSource(client, "docs").fetch
         with closing(client), pytest.raises(CandidateSourceError, match="invalid PointId"):
-            asyncio.run(fetched()) if is_async else fetch(QUERY, 2)
+            QdrantSource(client, "docs").fetch(QUERY, 2)
 
 
 @pytest.mark.parametrize(
@@ -343,3 +329,71 @@ def test_a_folder_that_cannot_be_read(raised):
         told_by = failure(raised, client)
     assert "let no other process hold its folder" in told_by.advice
     assert str(raised) in told_by.cause
+
+
+async def test_awaited_fetches_are_paced(api, corpus, monkeypatch):
+    # Two answers of five candidates of 16 numbers fit in at a time.
+    monkeypatch.setattr(pacing, "MAX_NUMBERS", 2 * 5 * 16)
+    monkeypatch.setattr(pacing, "TURN_S", PATIENT_S)
+    n_inside, seen = 0, []
+
+    async def answer(request):
+        nonlocal n_inside
+        n_inside += 1
+        seen.append(n_inside)
+        for _ in range(30):  # turns of the loop, enough for whoever can go on
+            await asyncio.sleep(0)
+        n_inside -= 1
+        return api.respond(request)
+
+    source = Remote(answer, is_async=True).source
+    await asyncio.gather(*(source.afetch(corpus.query(), 5) for _ in range(6)))
+    assert len(seen) == 6
+    assert max(seen) == 2
+
+
+REFUSED_SIZE = 3
+
+
+def is_refused(request):
+    return json.loads(request.content)["limit"] == REFUSED_SIZE
+
+
+def assert_one_failed(found):
+    failed = found.pop(REFUSED_SIZE - 1)
+    assert isinstance(failed, CandidateSourceError)
+    assert "503 Service Unavailable" in str(failed)
+    assert [len(pool) for pool in found] == [1, 2, 4, 5, 6]
+
+
+def test_of_several_calls_at_once_one_fails_and_the_others_go_on(api, corpus):
+    has_failed = threading.Event()
+
+    def answer(request):
+        if is_refused(request):
+            return httpx.Response(503)
+        assert has_failed.wait(PATIENT_S)  # in flight while the other fails
+        return api.respond(request)
+
+    source = Remote(answer).source
+    with ThreadPoolExecutor(6) as threads:
+        calls = [threads.submit(source.fetch, corpus.query(), n) for n in range(1, 7)]
+        calls[REFUSED_SIZE - 1].exception(PATIENT_S)
+        has_failed.set()
+        assert_one_failed([call.exception() or call.result() for call in calls])
+
+
+async def test_of_several_awaited_calls_one_fails_and_the_others_go_on(api, corpus):
+    has_failed = asyncio.Event()
+
+    async def answer(request):
+        if is_refused(request):
+            return httpx.Response(503)
+        await has_failed.wait()
+        return api.respond(request)
+
+    source = Remote(answer, is_async=True).source
+    calls = [asyncio.create_task(source.afetch(corpus.query(), n)) for n in range(1, 7)]
+    await asyncio.wait([calls[REFUSED_SIZE - 1]])
+    has_failed.set()
+    assert_one_failed(await asyncio.gather(*calls, return_exceptions=True))

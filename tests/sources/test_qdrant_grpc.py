@@ -17,26 +17,16 @@ grpc = qdrant_client.grpc  # Qdrant's messages
 from sift_core.sources.qdrant.points import dense_vectors  # noqa: E402
 from sift_core.sources.qdrant.requests import points_of, send_by_grpc  # noqa: E402
 from tests.sources.qdrant_grpc import serving_grpc  # noqa: E402
+from tests.sources.stores import beside_others  # noqa: E402
 
 QUERIES = [Query(text="?", embedding=[2.0, 0.1]), Query(text="!", embedding=[0.1, 2.0])]
-COSINE = models.VectorParams(size=2, distance=models.Distance.COSINE)
-NAMED = {
-    "dense": COSINE,
-    "tokens": models.VectorParams(
-        size=2,
-        distance=models.Distance.COSINE,
-        multivector_config=models.MultiVectorConfig(
-            comparator=models.MultiVectorComparator.MAX_SIM
-        ),
-    ),
-}
-PAYLOAD = {"text": "grün", "page": 3, "share": 0.5, "tags": ["a", None, True], "of": {"k": "v"}}
 
 
 @pytest.fixture
 def clients():
-    """An empty local client, and one that reaches it by gRPC."""
+    """A local client, and one that reaches it by gRPC."""
     with closing(qdrant_client.QdrantClient(":memory:")) as local, serving_grpc(local) as port:
+        beside_others(local)
         remote = qdrant_client.QdrantClient(
             url="http://127.0.0.1", grpc_port=port, prefer_grpc=True, check_compatibility=False
         )
@@ -44,41 +34,12 @@ def clients():
             yield local, remote
 
 
-def fill(client, config, vectors, **options):
-    client.create_collection("small", vectors_config=config, **options)
-    uuid = "5b0b0000-0000-4000-8000-00000000000a"
-    client.upsert(
-        "small",
-        [
-            models.PointStruct(id=point_id, vector=vector, payload=PAYLOAD)
-            for point_id, vector in zip((1, uuid), vectors, strict=True)
-        ],
-    )
-
-
-UNNAMED = COSINE, [[1.0, 0.25], [0.25, 1.0]], ""
-BESIDE_OTHERS = (
-    NAMED,
-    [
-        {
-            "dense": vector,
-            "tokens": [vector, vector],
-            "words": models.SparseVector(indices=[1], values=[0.5]),
-        }
-        for vector in ([1.0, 0.25], [0.25, 1.0])
-    ],
-    "dense",
-)
-
-
-@pytest.mark.parametrize(("config", "vectors", "name"), [UNNAMED, BESIDE_OTHERS])
 @pytest.mark.parametrize("n_queries", [1, 2])
-def test_bytes_are_read_as_the_client_reads_them(clients, config, vectors, name, n_queries):
-    local, remote = clients
-    sparse = {"words": models.SparseVectorParams()} if name else None
-    fill(local, config, vectors, sparse_vectors_config=sparse)
-    expected = QdrantSource(local, "small", vector_name=name).fetch_batch(QUERIES[:n_queries], 5)
-    found = QdrantSource(remote, "small", vector_name=name).fetch_batch(QUERIES[:n_queries], 5)
+def test_bytes_are_read_as_the_client_reads_them(clients, n_queries):
+    expected, found = (
+        QdrantSource(client, "small", vector_name="dense").fetch_batch(QUERIES[:n_queries], 5)
+        for client in clients
+    )
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.document_ids == theirs.document_ids
         assert ours.texts == theirs.texts
@@ -89,12 +50,12 @@ def test_bytes_are_read_as_the_client_reads_them(clients, config, vectors, name,
 
 
 def test_texts_of_a_prefetch_are_left_to_the_client(clients, monkeypatch):
-    local, remote = clients
-    fill(local, *UNNAMED[:2])
+    _, remote = clients
     asked = []
     search = remote.query_points
     monkeypatch.setattr(remote, "query_points", lambda *a, **k: asked.append(k) or search(*a, **k))
-    source = QdrantSource(remote, "small", prefetch=lambda query, n: models.Prefetch(limit=n))
+    prefetch = {"vector_name": "dense", "prefetch": lambda query, n: models.Prefetch(limit=n)}
+    source = QdrantSource(remote, "small", **prefetch)
     assert len(source.fetch(QUERIES[0], 2)) == 2
     assert len(asked) == 1
 

@@ -48,13 +48,10 @@ def draw(source, n, seed=0):
     return source.sample(n, np.random.default_rng(seed))
 
 
-def test_follows_the_protocol(sampled):
-    assert isinstance(sampled.source, SamplableSource)
-
-
 def test_a_sample_of_more_than_there_is_has_every_document_once_with_its_own_columns(
     sampled, corpus
 ):
+    assert isinstance(sampled.source, SamplableSource)
     sample = draw(sampled.source, 10 * stores.N)
     assert len(sample) == sample.n_stored == stores.N
     assert sample.is_seeded
