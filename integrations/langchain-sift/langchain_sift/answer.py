@@ -77,7 +77,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
     - "document_ids": their ids, or positions in a given context if they have none;
     - "standard_deviation" and "variance": σ and σ² at the question; without documents, None;
     - "citations": with `cite=True` the marks such as [1] in the answer, as the fields of
-      `sift_core.Citation`;
+      `sift_core.answering.answer.Citation`;
     - "is_refusal": whether the answer says that the documents have nothing on the question;
     - "searched_for": the texts that documents were searched for by. A follow-up is searched for
       with the question before it (the engine's `query_rewriting`);

@@ -83,7 +83,7 @@ class SIFTSynthesizer(BaseSynthesizer):
     The nodes that were used are in `response.source_nodes`. `response.metadata["sift"]` has "mode",
     "model", "reasons", "variance" (σ² at the query given these nodes), "standard_deviation",
     "node_ids", "timings" in seconds, "finish_reason", "n_prompt_tokens", "n_new_tokens",
-    "citations" (the fields of `sift_core.Citation`, if the engine cites), and "is_refusal"
+    "citations" (fields of `sift_core.answering.answer.Citation`, if it cites), and "is_refusal"
     (whether the answer is that the nodes have nothing on the query). The last five are None or
     empty until a stream is over, and if `llm` answered. All are if nothing was retrieved.
 
