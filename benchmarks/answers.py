@@ -44,7 +44,8 @@ from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
 from benchmarks.language_modeling.statistics import difference as gap
 from benchmarks.records import write_record
 from benchmarks.table import Cell, Table, difference, missing, number, word
-from sift_core.answering import InContextAnswerer, LanguageModel
+from sift_core.answering import LanguageModel
+from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.model.training import target_losses
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.search import N_CANDIDATES

@@ -24,7 +24,8 @@ from benchmarks.fine_tuning_rivals import peft_steps
 from benchmarks.fine_tuning_shapes import Shape, gpt2
 from benchmarks.process_memory import MIB, kib, return_freed_memory
 from benchmarks.report import Report
-from sift_core.answering import FineTuningSettings, LanguageModel, fine_tuned
+from sift_core.answering import FineTuningSettings, LanguageModel
+from sift_core.answering.fine_tuning import fine_tuned
 
 N_CHUNKS, N_TOKENS = 2, 1024  # of a chunk
 CLEAR_PEAK = Path("/proc/self/clear_refs")

@@ -26,7 +26,8 @@ import torch
 from benchmarks.bars import load_bars
 from benchmarks.records import write_record
 from benchmarks.report import Report
-from sift_core.answering import FineTuningSettings, LanguageModel, fine_tune, fine_tuned
+from sift_core.answering import FineTuningSettings, LanguageModel, fine_tune
+from sift_core.answering.fine_tuning import fine_tuned
 from sift_core.answering.model.loading import cpu_number_type
 
 PACKAGES = ["numpy", "torch", "transformers"]

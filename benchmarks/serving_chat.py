@@ -10,7 +10,8 @@ from typing import Any
 
 from sift_core import InMemorySource
 from sift_core.answering import AnswerEngine, LearningOptions
-from sift_core.embedders import MINILM, SentenceTransformerEmbedder
+from sift_core.embedders import SentenceTransformerEmbedder
+from sift_core.embedders.packaged import MINILM
 
 N_TOKENS = 16
 TOPICS = "boats rivers tea paper wind leaves kettles maps bridges lamps".split()

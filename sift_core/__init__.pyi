@@ -1,5 +1,4 @@
 from sift_core.answering.answer import Answer as Answer
-from sift_core.answering.answer import Citation as Citation
 from sift_core.choice import achoose as achoose
 from sift_core.choice import asearch as asearch
 from sift_core.choice import choose as choose
@@ -8,9 +7,7 @@ from sift_core.errors import AnswerError as AnswerError
 from sift_core.errors import CandidateSourceError as CandidateSourceError
 from sift_core.errors import InvalidInputError as InvalidInputError
 from sift_core.errors import MissingDependencyError as MissingDependencyError
-from sift_core.errors import NumericalError as NumericalError
 from sift_core.errors import SiftError as SiftError
-from sift_core.errors import UndatedWarning as UndatedWarning
 from sift_core.explanation import Chosen as Chosen
 from sift_core.explanation import Pick as Pick
 from sift_core.options import ChoiceOptions as ChoiceOptions

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Sized
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence, Sized
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -11,12 +13,37 @@ from sift_core.errors import InvalidInputError
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.scores import relevance_of_scores
 from sift_core.types import CandidatePool, FloatArray
+from sift_core.vector_cache import KeptVectors
 from sift_core.vector_lookup import vectors_by_id
 
-__all__ = ["fill_gaps", "look_up_missing", "pool_for_query"]
+__all__ = ["MissingVectors", "fill_gaps", "pool_for_query", "run_blocking"]
 
+T = TypeVar("T")
 Pool = TypeVar("Pool", bound=CandidatePool)
 Vectors: TypeAlias = Sequence[Any] | FloatArray  # a missing one is None
+LookUp: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
+
+# The object that vectors belong to, and how it embeds texts, blocking and awaited.
+Model: TypeAlias = tuple[
+    object, Callable[[list[str]], Vectors], Callable[[list[str]], Awaitable[Vectors]]
+]
+
+
+def run_blocking(work: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns that waits for nothing; no event loop is needed.
+
+    So one body serves a method and its awaited twin: it is told which of both is meant, and takes
+    `await store.avectors(ids) if is_awaited else store.vectors(ids)`.
+
+    Raises:
+        RuntimeError: If the coroutine waits for something.
+    """
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return cast("T", done.value)
+    work.close()
+    raise RuntimeError("a coroutine that was run without an event loop waits for something")
 
 
 def pool_for_query(
@@ -71,19 +98,70 @@ def fill_gaps(vectors: Vectors, others: Vectors) -> Sequence[Any]:
     return [next(rest) if vector is None else vector for vector in vectors]
 
 
-def look_up_missing(
-    vectors: Vectors,
-    ids: Sequence[str | None],
-    look_up: Callable[[list[str]], Mapping[str, Any]] | None,
-) -> Sequence[Any]:
-    """Return n vectors, the missing ones looked up by id.
+class MissingVectors:
+    """Completes the vectors of documents that a store does not give, in one batch of texts.
+
+    A text is embedded once for each model while its vector is kept (`KeptVectors`).
 
     Args:
-        vectors: n vectors. A missing one is None.
-        ids: n ids. A document without one has None.
-        look_up: As `vectors` of `vectors_by_id`. Default: nothing is looked up.
+        logger: Says how many texts are embedded: a warning the first time for a place, then a
+            debug message.
+        message: What it says, with the number of texts, that of documents, and the place as `%`
+            arguments.
     """
-    if look_up is None:
-        return cast("Sequence[Any]", vectors)
-    missing = [name for name, vector in zip(ids, vectors, strict=True) if vector is None]
-    return fill_gaps(vectors, vectors_by_id(look_up, missing))
+
+    def __init__(self, logger: logging.Logger, message: str) -> None:
+        self.warned_of: set[str] = set()
+        self._logger = logger
+        self._message = message
+        self._kept = KeptVectors()
+
+    async def completed(
+        self,
+        vectors: Vectors,
+        ids: Sequence[str | None],
+        text_of: Callable[[int], str],
+        model: Callable[[], Model],
+        *,
+        place: str,
+        look_up: LookUp | None,
+        brought: Callable[[int], Any] = lambda row: None,
+        is_awaited: bool,
+    ) -> Sequence[Any]:
+        """Return n vectors, of which none is missing.
+
+        Args:
+            vectors: n vectors. A missing one is None.
+            ids: n ids. A document without one has None.
+            text_of: Returns the text to embed of a document by its position.
+            model: Called if there is something to embed.
+            place: Name of the store for the log.
+            look_up: As `vectors` of `vectors_by_id`, called for what the store did not give; in a
+                thread if awaited. None: nothing is looked up.
+            brought: Returns the vector that a document brought along, if no store had it.
+            is_awaited: Whether to await the model.
+
+        Raises:
+            InvalidInputError: If `look_up` returns no mapping, or the model another number of
+                vectors.
+        """
+        if isinstance(vectors, np.ndarray):  # none is missing
+            return cast("Sequence[Any]", vectors)
+        if look_up is not None:
+            missing = [name for name, one in zip(ids, vectors, strict=True) if one is None]
+            if is_awaited:
+                found = await asyncio.to_thread(vectors_by_id, look_up, missing)
+            else:
+                found = vectors_by_id(look_up, missing)
+            vectors = fill_gaps(vectors, found)
+        vectors = [brought(row) if one is None else one for row, one in enumerate(vectors)]
+        texts = [text_of(row) for row, one in enumerate(vectors) if one is None]
+        if not texts:
+            return vectors
+        level = logging.DEBUG if place in self.warned_of else logging.WARNING
+        self.warned_of.add(place)
+        self._logger.log(level, self._message, len(texts), len(vectors), place)
+        owner, embed, aembed = model()
+        if is_awaited:
+            return fill_gaps(vectors, await self._kept.aembedded(owner, texts, aembed))
+        return fill_gaps(vectors, self._kept.embedded(owner, texts, embed))

@@ -16,12 +16,12 @@ from sift_core import (
     MMRSelector,
     Query,
     StopReason,
-    UndatedWarning,
     achoose,
     asearch,
     choose,
     search,
 )
+from sift_core.errors import UndatedWarning
 from sift_core.places import Place
 from sift_core.sources.multi_query import fetch_for_all
 from sift_core.testing import HashingEmbedder

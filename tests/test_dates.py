@@ -5,8 +5,9 @@ from datetime import date, datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from sift_core import InvalidInputError, UndatedWarning
+from sift_core import InvalidInputError
 from sift_core.dates import by_date
+from sift_core.errors import UndatedWarning
 
 MAY = 1_714_521_600  # 2024-05-01, midnight UTC
 

@@ -1,8 +1,11 @@
+import asyncio
+import logging
+
 import numpy as np
 import pytest
 
 from sift_core import CandidatePool, InvalidInputError
-from sift_core.plugins import fill_gaps, look_up_missing, pool_for_query
+from sift_core.plugins import MissingVectors, fill_gaps, pool_for_query, run_blocking
 
 QUERY = np.array([3.0, 4.0])
 
@@ -46,10 +49,46 @@ def test_vectors_that_cannot_be_compared_are_refused(second, complaint):
         pool_of(QUERY, [[1.0, 0.0], second])
 
 
-def test_missing_vectors_are_looked_up_by_id_in_their_places():
-    known = {"b": [2.0], "c": [3.0]}
-    found = look_up_missing([None, [1.0], None, None], ["b", "a", "x", None], lambda ids: known)
-    assert found == [[2.0], [1.0], None, None]
-    assert look_up_missing([None], ["b"], None) == [None]
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_missing_vectors_are_looked_up_brought_or_embedded_in_their_places(is_awaited, caplog):
+    missing = MissingVectors(logging.getLogger("test"), "%d of %d of %s")
+    asked, batches, model = [], [], type("Model", (), {})()
+
+    def look_up(ids):
+        asked.append(ids)
+        return {"b": [2.0], "c": [3.0]}
+
+    def embed(texts):
+        batches.append(texts)
+        return np.full((len(texts), 1), 4.0)
+
+    async def aembed(texts):
+        await asyncio.sleep(0)
+        return embed(texts)
+
+    def completed(vectors, ids):
+        work = missing.completed(
+            vectors,
+            ids,
+            lambda row: f"text {row}",
+            lambda: (model, embed, aembed),
+            place="a store",
+            look_up=look_up,
+            brought={3: [5.0]}.get,
+            is_awaited=is_awaited,
+        )
+        return asyncio.run(work) if is_awaited else run_blocking(work)
+
+    for _ in range(2):
+        found = completed([None, [1.0], None, None], ["b", "a", "x", None])
+        assert found == [[2.0], [1.0], [4.0], [5.0]]
+    assert (asked, batches) == ([["b", "x"]] * 2, [["text 2"]])  # a vector is kept
+    assert [record.message for record in caplog.records] == ["1 of 4 of a store"]  # once
     matrix = np.eye(2)
+    assert completed(matrix, ["a", "b"]) is matrix
     assert fill_gaps([None, None], matrix) is matrix
+
+
+def test_what_waits_is_not_run_without_an_event_loop():
+    with pytest.raises(RuntimeError, match="waits for something"):
+        run_blocking(asyncio.sleep(0))

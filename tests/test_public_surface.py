@@ -70,7 +70,7 @@ def test_every_error_is_drawn_in_the_tree():
     [
         (sift_core.InvalidInputError, ValueError),
         (sift_core.MissingDependencyError, ImportError),
-        (sift_core.NumericalError, ArithmeticError),
+        (sift_core.errors.NumericalError, ArithmeticError),
     ],
 )
 def test_an_error_is_also_the_standard_one(error, standard):

@@ -10,7 +10,8 @@ from typing import Any
 
 from benchmarks.language_modeling.arms import Arm
 from benchmarks.language_modeling.scopes import learned
-from sift_core.answering import FineTuningSettings, InContextAnswerer, LanguageModel
+from sift_core.answering import FineTuningSettings, LanguageModel
+from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.report import FineTuningReport
 from sift_core.types import CandidatePool
 

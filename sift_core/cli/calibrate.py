@@ -17,7 +17,7 @@ from sift_core.cli.stores import StoreAddress, open_with_embedder
 from sift_core.evaluation.statistics import mean
 
 if TYPE_CHECKING:
-    from sift_core.answering import Calibration
+    from sift_core.answering.calibration import Calibration
 
 
 def calibrate(
@@ -59,9 +59,10 @@ def calibrate(
     started = time.monotonic()
     with open_with_embedder(store, embedder) as opened:
         language_model = load_language_model(model, device, dtype=dtype)
-        from sift_core.answering import LearningOptions, load_learned
+        from sift_core.answering import LearningOptions
         from sift_core.answering.calibration import LEAST_EXAMPLES
         from sift_core.answering.calibration import calibrate as measure
+        from sift_core.answering.collection import load_learned
 
         has_adapters = bool(pairs) and Path(adapters).is_dir()
         learned = load_learned(adapters, language_model) if has_adapters else None

@@ -46,13 +46,8 @@ def load_engine(
         InvalidInputError: If there is no such model, or something that was named cannot be used.
     """
     language_model = load_language_model(model, answers.device, dtype=answers.dtype)
-    from sift_core.answering import (
-        AnswerEngine,
-        LearningOptions,
-        PromptOptions,
-        VariancePolicy,
-        load_learned,
-    )
+    from sift_core.answering import AnswerEngine, LearningOptions, PromptOptions, VariancePolicy
+    from sift_core.answering.collection import load_learned
 
     calibrated: dict[str, Any] = {}
     if opened is not None and is_calibrated:
@@ -104,7 +99,8 @@ def _calibrated(
     path = Path(named or calibration_path(address))
     if named is None and not path.is_file():
         return {}
-    from sift_core.answering import Calibration, load_learned
+    from sift_core.answering.calibration import Calibration
+    from sift_core.answering.collection import load_learned
 
     try:
         calibration = Calibration.load(path, language_model)

@@ -21,16 +21,10 @@ from sift_core.cli.models import check_recorded_embedder, load_embedder, load_in
 from sift_core.cli.output import Terminal, Working, counted, print_json
 from sift_core.cli.stores import StoreAddress, has_place, open_for_writing
 from sift_core.cli.streams import one_line
-from sift_core.documents import (
-    Chunker,
-    FileReading,
-    FoundFiles,
-    find_files,
-    index_documents,
-    read_found,
-)
+from sift_core.documents import Chunker, FoundFiles, find_files, index_documents, read_found
 from sift_core.documents.chunk_length import LEAST_TOKENS, MAX_TOKENS, chunker_for
 from sift_core.documents.finding import FoundFile, SkippedPath
+from sift_core.documents.reader import FileReading
 from sift_core.documents.updating import (
     FileMemory,
     UpdatePlan,

@@ -1,5 +1,4 @@
 from sift_core.embedders.onnx import OnnxEmbedder as OnnxEmbedder
-from sift_core.embedders.packaged import MINILM as MINILM
 from sift_core.embedders.sentence_transformer import (
     SentenceTransformerEmbedder as SentenceTransformerEmbedder,
 )

@@ -13,21 +13,15 @@ from sift_core import (
     InvalidInputError,
     choose,
 )
-from sift_core.answering import (
-    AdapterCache,
-    Calibration,
-    CostModel,
-    InContextAnswerer,
-    LearningOptions,
-    Strategy,
-    calibrate,
-)
+from sift_core.answering import AdapterCache, CostModel, LearningOptions, Strategy, calibrate
 from sift_core.answering.calibration import (
+    Calibration,
     Example,
     MeasuredExample,
     Measurer,
     held_back_examples,
 )
+from sift_core.answering.in_context import InContextAnswerer
 from sift_core.files import seal, unseal
 from tests.answering.plain_peft import assert_same_state, state_of
 from tests.engines import engine_of

@@ -8,12 +8,12 @@ import pytest
 from sift_core import (
     CandidatePool,
     ChoiceOptions,
-    Citation,
     InvalidInputError,
     Query,
 )
-from sift_core.answering import InContextAnswerer, PromptOptions
-from sift_core.answering.in_context import INSTRUCTION, citations_in
+from sift_core.answering import PromptOptions
+from sift_core.answering.answer import Citation
+from sift_core.answering.in_context import INSTRUCTION, InContextAnswerer, citations_in
 from sift_core.testing import HashingEmbedder
 from tests.engines import engine_of
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from sift_core import InvalidInputError
-from sift_core.answering import FineTuningSettings, collection, learn_collection, load_learned
-from sift_core.answering.collection import MANIFEST
+from sift_core.answering import FineTuningSettings, collection, learn_collection
+from sift_core.answering.collection import MANIFEST, load_learned
 from sift_core.types import DocumentSample
 from tests.answering.plain_peft import assert_same_state, lora, state_of
 

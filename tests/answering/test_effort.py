@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from sift_core import InvalidInputError
-from sift_core.answering import Decision, FineTuningSettings, fine_tune
+from sift_core.answering import FineTuningSettings, fine_tune
+from sift_core.answering.policy import Decision
 from sift_core.answering.settings import EFFORTS, effort_for
 from sift_core.types import AnswerMode
 from tests.answering.plain_peft import TEXTS, losses_of_peft

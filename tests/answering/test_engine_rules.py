@@ -11,7 +11,7 @@ from sift_core import (
     NearestNeighborSelector,
     StopReason,
 )
-from sift_core.answering import InContextAnswerer
+from sift_core.answering.in_context import InContextAnswerer
 from sift_core.documents import Chunker
 from tests.engines import engine_of
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from sift_core import AnswerError, InvalidInputError
-from sift_core.answering import Adapter, FineTuningSettings, LanguageModel, fine_tuned
-from sift_core.answering.fine_tuning import fine_tune
+from sift_core.answering import Adapter, FineTuningSettings, LanguageModel
+from sift_core.answering.fine_tuning import fine_tune, fine_tuned
 from sift_core.answering.model.training import LoraLearner
 from tests.answering.plain_peft import TEXTS, assert_same_state, lora, state_of
 from tests.answering.shapes import byte_tokenizer

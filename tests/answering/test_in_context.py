@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sift_core import AnswerMode, CandidatePool, InvalidInputError, Query
-from sift_core.answering import InContextAnswerer
+from sift_core.answering.in_context import InContextAnswerer
 
 QUERY = Query(text="why?", embedding=np.ones(2))
 

@@ -20,11 +20,8 @@ from sift_core import (
     NearestNeighborSelector,
     Query,
 )
-from sift_core.answering import (
-    FineTuningSettings,
-    fine_tune,
-    fine_tuned,
-)
+from sift_core.answering import FineTuningSettings, fine_tune
+from sift_core.answering.fine_tuning import fine_tuned
 from sift_core.answering.model.fair_lock import MAX_QUEUED, N_WORKERS, FairLock, Workers
 from sift_core.errors import BusyError
 from sift_core.testing import HashingEmbedder

@@ -11,12 +11,12 @@ from sift_core.answering import (
     AdapterCache,
     AnswerRequest,
     CostModel,
-    Decision,
     FineTuningSettings,
     LearningOptions,
     PromptOptions,
     VariancePolicy,
 )
+from sift_core.answering.policy import Decision
 from sift_core.errors import SiftError
 from sift_core.types import AnswerMode
 from tests.engines import changed, engine_of

@@ -13,7 +13,7 @@ from sift_core import (
     NearestNeighborSelector,
     NumericalError,
 )
-from sift_core.answering import Generation
+from sift_core.answering.model.generation import Generation
 from sift_core.answering.query_rewriting import MOST_TOKENS, N_CHARACTERS
 from tests.engines import engine_of
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from sift_core import AnswerMode, ChoiceOptions, InvalidInputError
-from sift_core.answering import AdapterCache, CostModel, Decision, FineTuningSettings, Strategy
+from sift_core.answering import AdapterCache, CostModel, FineTuningSettings, Strategy
+from sift_core.answering.policy import Decision
 from tests.engines import changed, engine_of
 
 TOPIC = "How do I read the rows of a table?"

@@ -19,7 +19,8 @@ from sift_core import (
     ChoiceOptions,
     InvalidInputError,
 )
-from sift_core.answering import FineTuningSettings, fine_tuned
+from sift_core.answering import FineTuningSettings
+from sift_core.answering.fine_tuning import fine_tuned
 from sift_core.answering.streams import AnswerStream, AsyncAnswerStream
 from tests.engines import engine_of
 

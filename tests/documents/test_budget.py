@@ -6,8 +6,9 @@ from contextlib import closing
 
 import pytest
 
-from sift_core.documents import Budget, Chunker, SkipReason, find_files, read_files
-from sift_core.documents.budget import BudgetReader
+from sift_core.documents import Chunker, find_files, read_files
+from sift_core.documents.budget import Budget, BudgetReader
+from sift_core.documents.finding import SkipReason
 from sift_core.errors import InvalidInputError
 from tests.documents.test_reading import fill, pdf, reasons
 

@@ -9,7 +9,9 @@ import pypdf
 import pytest
 from pypdf.generic import ArrayObject, DecodedStreamObject, NameObject
 
-from sift_core.documents import Budget, SkipReason, read_files
+from sift_core.documents import read_files
+from sift_core.documents.budget import Budget
+from sift_core.documents.finding import SkipReason
 from tests.documents.test_reading import fill, pdf, reasons
 
 # Pieces that a grammar may take long for where they stand often, between "~".

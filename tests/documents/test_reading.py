@@ -8,8 +8,8 @@ import pypdf
 import pytest
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from sift_core.documents import Chunker, SkipReason, read_files, read_found
-from sift_core.documents.finding import find_files
+from sift_core.documents import Chunker, read_files, read_found
+from sift_core.documents.finding import SkipReason, find_files
 from sift_core.documents.html import markdown_of_html
 from sift_core.errors import InvalidInputError
 

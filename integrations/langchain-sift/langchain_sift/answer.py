@@ -18,7 +18,7 @@ from langchain_sift.documents import used_documents
 from langchain_sift.embedder import embedder_of
 from langchain_sift.messages import as_core_messages
 from langchain_sift.sources import FoundDocuments, VectorStoreSource
-from langchain_sift.vectors import MissingVectors
+from langchain_sift.vectors import VectorFiller
 from sift_core import Answer, CandidatePool, InvalidInputError
 from sift_core.answering import AnswerRequest
 
@@ -77,7 +77,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
     - "document_ids": their ids, or positions in a given context if they have none;
     - "standard_deviation" and "variance": σ and σ² at the question; without documents, None;
     - "citations": with `cite=True` the marks such as [1] in the answer, as the fields of
-      `sift_core.Citation`;
+      `sift_core.answering.answer.Citation`;
     - "is_refusal": whether the answer says that the documents have nothing on the question;
     - "searched_for": the texts that documents were searched for by. A follow-up is searched for
       with the question before it (the engine's `query_rewriting`);
@@ -141,10 +141,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
         if not isinstance(model, LanguageModel):
             model = LanguageModel.from_pretrained(model)
         engine = AnswerEngine(
-            language_model=model,
-            source=source,
-            embedder=embedder_of(vectorstore),
-            **engine_options,
+            language_model=model, source=source, embedder=embedder_of(vectorstore), **engine_options
         )
         return cls(engine=engine, mode=mode)
 
@@ -233,7 +230,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
             )
         source = self.engine.source
         store = source.vectorstore if isinstance(source, VectorStoreSource) else None
-        found = FoundDocuments(context, MissingVectors(self.engine.embedder, store))
+        found = FoundDocuments(context, VectorFiller(self.engine.embedder, store))
         return replace(self.engine, source=found), request
 
 

@@ -211,11 +211,7 @@ class ChatSIFT(BaseChatModel):
                 "output_tokens": n_written,
                 "total_tokens": n_read + n_written,
             },
-            "response_metadata": {
-                **facts,
-                "model_name": self.model_name,
-                "model_provider": "sift",
-            },
+            "response_metadata": {**facts, "model_name": self.model_name, "model_provider": "sift"},
         }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
@@ -11,12 +11,12 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, model_validator
 
-from langchain_sift.documents import SCORE_KEY, chosen_documents
+from langchain_sift.documents import SCORE_KEY
 from langchain_sift.embedder import LangChainEmbedder, embedder_of
 from langchain_sift.options import LangChainOptions
 from langchain_sift.sources import FoundDocuments
-from langchain_sift.vectors import MissingVectors
-from sift_core import InvalidInputError, Query, asearch, search
+from langchain_sift.vectors import VectorFiller
+from sift_core import InvalidInputError
 
 
 class SIFTCompressor(LangChainOptions, BaseDocumentCompressor):
@@ -73,14 +73,7 @@ class SIFTCompressor(LangChainOptions, BaseDocumentCompressor):
             query: The question.
             callbacks: Not used: the framework's retriever reports the run.
         """
-        if not documents:
-            return []
-        embedder = self._embedder()
-        asked = Query(text=query, embedding=embedder.embed_query(query))
-        found = self._found(documents, embedder)
-        return chosen_documents(
-            search(found, asked, self._options(n_select=self.top_n)), self.score
-        )
+        return self._chosen(*self._asked(documents, query)) if documents else []
 
     async def acompress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
@@ -89,17 +82,13 @@ class SIFTCompressor(LangChainOptions, BaseDocumentCompressor):
 
         The model is called by its async methods; store and choice run in a thread.
         """
-        if not documents:
-            return []
-        embedder = self._embedder()
-        asked = Query(text=query, embedding=await embedder.aembed_query(query))
-        found = self._found(documents, embedder)
-        chosen = await asearch(found, asked, self._options(n_select=self.top_n))
-        return await asyncio.to_thread(chosen_documents, chosen, self.score)
+        return await self._achosen(*self._asked(documents, query)) if documents else []
 
-    def _found(self, documents: Sequence[Document], embedder: LangChainEmbedder) -> FoundDocuments:
-        missing = MissingVectors(embedder, self.vectorstore, self.vectors)
-        return FoundDocuments(documents, missing, self.relevance_key)
+    def _asked(self, documents: Sequence[Document], question: str) -> tuple[Any, ...]:
+        embedder = self._embedder()
+        filler = VectorFiller(embedder, self.vectorstore, self.vectors)
+        found = FoundDocuments(documents, filler, self.relevance_key)
+        return found, embedder, [question], self._options(n_select=self.top_n)
 
     def _embedder(self) -> LangChainEmbedder:
         if self.embeddings is not None:

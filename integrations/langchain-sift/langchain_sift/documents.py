@@ -25,16 +25,8 @@ def as_pool(
 ) -> CandidatePool:
     """Return documents as a pool: they are its `items`, and their metadata is its metadata.
 
-    Args:
-        query: The question.
-        documents: n documents, which may be the store's own objects.
-        embeddings: Shape (n, d), or n rows.
-        scores: n numbers or None: the store's cosines, distances or fused ranks. Default: none.
-        relevance: Shape (n,), the scores if they say more than the cosines. Default: none.
-
-    Raises:
-        InvalidInputError: If an embedding is not finite, or has another dimension than the
-            question's.
+    Embeddings, scores and errors are those of `sift_core.plugins.pool_for_query`. `relevance`,
+    shape (n,), has the scores if they say more than the cosines. Default: none.
     """
     return pool_for_query(
         CandidatePool,
@@ -72,12 +64,8 @@ def chosen_documents(chosen: Chosen, score: str | None = None) -> list[Document]
 
     `metadata["sift"]` explains each choice by `sift_core.Pick.as_dict`. Joined chunks are one
     document: the one that was chosen first, with the text of all and the metadata of the first in
-    the text.
-
-    Args:
-        chosen: A choice from a pool of LangChain documents.
-        score: A kind of `sift_core.Chosen.scores`, for `metadata["relevance_score"]`. Default: the
-            metadata gets no score.
+    the text. `score`, a kind of `sift_core.Chosen.scores`, goes to `metadata["relevance_score"]`.
+    Default: none does.
     """
     pool, documents = chosen.pool, []
     for passage, pick in zip(chosen.passages, chosen.picks, strict=True):

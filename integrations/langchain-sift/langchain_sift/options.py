@@ -1,14 +1,19 @@
-"""The options of a choice with LangChain's defaults."""
+"""The options of a choice with LangChain's defaults, and the choice by them."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Literal
 
+from langchain_core.documents import Document
 from langchain_core.messages.utils import count_tokens_approximately
 from pydantic import Field
 
+from langchain_sift.documents import chosen_documents
+from langchain_sift.embedder import LangChainEmbedder
 from langchain_sift.vectors import VectorsById
-from sift_core import ChoiceOptions
+from sift_core import CandidateSource, ChoiceOptions, Query, asearch, search
 from sift_core.option_fields import ChoiceFields
 
 
@@ -29,6 +34,29 @@ class LangChainOptions(ChoiceFields):
             count_tokens=self.count_tokens or _estimated_tokens,
             **counts,
         )
+
+    def _chosen(
+        self,
+        source: CandidateSource,
+        embedder: LangChainEmbedder,
+        texts: Sequence[str],
+        options: ChoiceOptions,
+    ) -> list[Document]:
+        """Return the documents chosen for a question, or for several texts in turns."""
+        query = Query.of_each(texts, [embedder.embed_query(text) for text in texts])
+        return chosen_documents(search(source, query, options), self.score)
+
+    async def _achosen(
+        self,
+        source: CandidateSource,
+        embedder: LangChainEmbedder,
+        texts: Sequence[str],
+        options: ChoiceOptions,
+    ) -> list[Document]:
+        """Return what `_chosen` does; what has no async form runs in a thread."""
+        query = Query.of_each(texts, [await embedder.aembed_query(text) for text in texts])
+        chosen = await asearch(source, query, options)
+        return await asyncio.to_thread(chosen_documents, chosen, self.score)
 
 
 def _estimated_tokens(text: str) -> int:

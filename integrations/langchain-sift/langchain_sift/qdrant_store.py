@@ -15,12 +15,7 @@ from langchain_sift.stores import Options, StoreReader
 from langchain_sift.vectors import Vectors
 from sift_core import CandidatePool, Query
 from sift_core.pacing import paced
-from sift_core.sources.qdrant import (
-    astored_vectors,
-    dense_vectors,
-    stored_vectors,
-    vectors_wanted,
-)
+from sift_core.sources.qdrant import astored_vectors, dense_vectors, stored_vectors, vectors_wanted
 
 
 class QdrantReader(StoreReader):
@@ -28,11 +23,8 @@ class QdrantReader(StoreReader):
 
     In hybrid mode dense and sparse vectors are searched and fused, and the fused scores are
     the candidates' relevance. A filter is a `qdrant_client.models.Filter`; options are those of
-    `query_points`, and `hybrid_fusion`.
-
-    Args:
-        store: In dense or hybrid mode.
-        async_client: An `AsyncQdrantClient` of the same server; None to search in a thread.
+    `query_points`, and `hybrid_fusion`. Without an `async_client` of the same server an awaited
+    search is done in a thread.
     """
 
     advice = (

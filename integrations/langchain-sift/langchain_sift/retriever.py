@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
@@ -16,19 +15,10 @@ from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, model_validator
 
-from langchain_sift.documents import chosen_documents
-from langchain_sift.embedder import embedder_of
+from langchain_sift.embedder import LangChainEmbedder, embedder_of
 from langchain_sift.options import LangChainOptions
 from langchain_sift.sources import VectorStoreSource
-from sift_core import (
-    CandidateSource,
-    ChoiceOptions,
-    InvalidInputError,
-    OversamplingSource,
-    Query,
-    asearch,
-    search,
-)
+from sift_core import CandidateSource, ChoiceOptions, InvalidInputError, OversamplingSource
 from sift_core.option_fields import ChoiceFields
 
 # Fields that `search_kwargs` and calls may have as well.
@@ -108,8 +98,7 @@ class SIFTRetriever(LangChainOptions, BaseRetriever):
 
     @model_validator(mode="after")
     def _check_settings(self) -> SIFTRetriever:
-        self._call({})
-        embedder_of(self.vectorstore)
+        self._call({}, "")
         if self.tags is None:  # as `as_retriever` sets them
             classes = (type(self.vectorstore), type(self.vectorstore.embeddings))
             self.tags = [each.__name__ for each in classes]
@@ -119,22 +108,13 @@ class SIFTRetriever(LangChainOptions, BaseRetriever):
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
         """Return the documents chosen for `query`."""
-        texts = _texts(kwargs.pop("queries", None), query)
-        source, options = self._call(kwargs)
-        embedder = embedder_of(self.vectorstore)
-        asked = Query.of_each(texts, [embedder.embed_query(text) for text in texts])
-        return chosen_documents(search(source, asked, options), self.score)
+        return self._chosen(*self._call(kwargs, query))
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
         """Return the documents chosen for `query`; steps without an async form run in a thread."""
-        texts = _texts(kwargs.pop("queries", None), query)
-        source, options = self._call(kwargs)
-        embedder = embedder_of(self.vectorstore)
-        asked = Query.of_each(texts, [await embedder.aembed_query(text) for text in texts])
-        chosen = await asearch(source, asked, options)
-        return await asyncio.to_thread(chosen_documents, chosen, self.score)
+        return await self._achosen(*self._call(kwargs, query))
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         """Return what LangSmith shows beside a run, as the store's own retriever does."""
@@ -143,12 +123,18 @@ class SIFTRetriever(LangChainOptions, BaseRetriever):
         parameters["ls_embedding_provider"] = type(self.vectorstore.embeddings).__name__
         return parameters
 
-    def _call(self, arguments: Mapping[str, Any]) -> tuple[CandidateSource, ChoiceOptions]:
-        """Return where the candidates of one call come from, and how it chooses.
+    def _call(
+        self, arguments: dict[str, Any], question: str
+    ) -> tuple[CandidateSource, LangChainEmbedder, Sequence[str], ChoiceOptions]:
+        """Return where the candidates of one call come from, what it asks, and how it chooses.
 
         Raises:
             InvalidInputError: If a number is out of its range, or an option cannot be used.
         """
+        queries = arguments.pop("queries", None)
+        texts = queries or [question]
+        if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+            raise InvalidInputError(f"`queries` must be a list of texts, got {queries!r}")
         given = {**self.search_kwargs, **arguments}
         given.pop("verbose", None)  # meant for the callbacks; `invoke` does not take it out
         own = {name: given.pop(name) for name in _PER_CALL if name in given}
@@ -171,15 +157,7 @@ class SIFTRetriever(LangChainOptions, BaseRetriever):
             source = OversamplingSource(
                 source, n_select=k, max_candidates=widest, prefer=options.newness
             )
-        return source, options
-
-
-def _texts(queries: Sequence[str] | None, question: str) -> Sequence[str]:
-    """Return the texts to search by: the question, unless `queries` are given."""
-    texts = queries or [question]
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise InvalidInputError(f"`queries` must be a list of texts, got {queries!r}")
-    return texts
+        return source, embedder_of(self.vectorstore), texts, options
 
 
 def _count(name: str, value: object) -> int:

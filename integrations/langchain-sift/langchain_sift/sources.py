@@ -14,10 +14,16 @@ from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from langchain_sift.documents import SCORE_KEY, as_pool
-from langchain_sift.embedder import FloatArray
-from langchain_sift.stores import EmbeddingReader, InMemoryReader, Options, StoreReader
-from langchain_sift.vectors import MissingVectors, Vectors, VectorsById
+from langchain_sift.stores import (
+    ChromaReader,
+    EmbeddingReader,
+    InMemoryReader,
+    Options,
+    StoreReader,
+)
+from langchain_sift.vectors import VectorFiller, Vectors, VectorsById
 from sift_core import CandidatePool, InvalidInputError, Query
+from sift_core.plugins import run_blocking
 
 
 class VectorStoreSource:
@@ -103,30 +109,30 @@ class FoundDocuments:
 
     Args:
         documents: Any number.
-        missing: Has their store, and fills in the vectors that the store does not give.
+        filler: Has their store, and fills in the vectors that the store does not give.
         relevance_key: Metadata key of an earlier reranker's scores. None disregards them.
     """
 
     documents: Sequence[Document]
-    missing: MissingVectors
+    filler: VectorFiller
     relevance_key: str | None = SCORE_KEY
 
     def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return all documents, in their order."""
-        stored: Vectors = [None] * len(self.documents)
-        if self.missing.store is not None:
-            stored = reader_of(self.missing.store).vectors(self.documents)
-        return self._pool(query, self.missing.fill(self.documents, stored))
+        return run_blocking(self._pool(query, is_awaited=False))
 
     async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return all documents, by the async methods of model and store."""
-        stored: Vectors = [None] * len(self.documents)
-        if self.missing.store is not None:
-            stored = await reader_of(self.missing.store).avectors(self.documents)
-        return self._pool(query, await self.missing.afill(self.documents, stored))
+        return await self._pool(query, is_awaited=True)
 
-    def _pool(self, query: Query, rows: Sequence[FloatArray]) -> CandidatePool:
+    async def _pool(self, query: Query, *, is_awaited: bool) -> CandidatePool:
         """Return the pool, with the scores that the documents came with."""
+        rows: Vectors = [None] * len(self.documents)
+        if self.filler.store is not None:
+            reader = reader_of(self.filler.store)
+            given = self.documents
+            rows = await reader.avectors(given) if is_awaited else reader.vectors(given)
+        rows = await self.filler.fill(self.documents, rows, is_awaited=is_awaited)
         key = self.relevance_key
         ranked = [_number(document.metadata.get(key)) for document in self.documents]
         scores = [
@@ -183,8 +189,6 @@ def _own_reader_of(store: VectorStore, async_client: Any) -> StoreReader | None:
 
         return FaissReader(store)
     if _is_a(store, "langchain_chroma.vectorstores", "Chroma"):
-        from langchain_sift.chroma_store import ChromaReader
-
         return ChromaReader(store)
     return InMemoryReader(store) if isinstance(store, InMemoryVectorStore) else None
 

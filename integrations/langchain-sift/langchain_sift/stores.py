@@ -1,4 +1,4 @@
-"""What a kind of store is asked for; LangChain's in-memory store; stores that keep vectors back."""
+"""What a kind of store is asked for; in memory, Chroma; stores that keep vectors back."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
 from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
 from langchain_sift.documents import as_pool
 from langchain_sift.embedder import FloatArray, embedder_of
-from langchain_sift.vectors import MissingVectors, Vectors, VectorsById
+from langchain_sift.vectors import VectorFiller, Vectors, VectorsById
 from sift_core import CandidatePool, CandidateSourceError, InvalidInputError, Query
+from sift_core.plugins import run_blocking
 
 Options: TypeAlias = Mapping[str, Any]
 
@@ -108,6 +110,49 @@ class InMemoryReader(StoreReader):
         return {key: (entry["text"], entry["vector"]) for key, entry in held.items()}
 
 
+class ChromaReader(StoreReader):
+    """Searches a `langchain_chroma.Chroma` by its own metric and takes the vectors along.
+
+    A filter is Chroma's `where`; `where_document` is the only option.
+    """
+
+    advice = "is it up, and are dimension and filter (its `where`) right?"
+
+    @property
+    def _place(self) -> str:
+        return f"collection {self._store._collection_name!r}"  # there is no public name
+
+    def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
+        """Return the collection's nearest documents, in one request."""
+        self.refuse_options(sorted(options.keys() - {"where_document"}))
+        with self.failures(query):
+            found = self._store._collection.query(  # no public search gives vectors and scores
+                query_embeddings=[query.vector.tolist()],
+                n_results=n,
+                where=filter,
+                where_document=options.get("where_document"),
+                include=["documents", "metadatas", "distances", "embeddings"],
+            )
+        names = ("ids", "documents", "metadatas", "distances", "embeddings")
+        hits = list(zip(*(found[name][0] for name in names), strict=True))
+        hits = [hit for hit in hits if hit[1] is not None]  # images, for instance
+        documents = [
+            Document(id=key, page_content=text, metadata=dict(metadata or {}))
+            for key, text, metadata, _, _ in hits
+        ]
+        rows = [np.asarray(row) for *_, row in hits]
+        return as_pool(query, documents, rows, scores=[distance for *_, distance, _ in hits])
+
+    def held(self, ids: Collection[str]) -> Mapping[str, tuple[str, FloatArray]]:
+        """Return texts and vectors by id."""
+        if not ids:  # which Chroma would take for all
+            return {}
+        with self.failures():
+            found = self._store.get(ids=list(ids), include=["embeddings", "documents"])
+        columns = (found["ids"], found["documents"], found["embeddings"])
+        return {key: (text, np.asarray(row)) for key, text, row in zip(*columns, strict=True)}
+
+
 class EmbeddingReader(StoreReader):
     """Searches any store by text; vectors are looked up by the caller, or texts embedded.
 
@@ -123,37 +168,34 @@ class EmbeddingReader(StoreReader):
 
     def __init__(self, store: Any, given: VectorsById | None = None) -> None:
         super().__init__(store)
-        self._missing = MissingVectors(embedder_of(store), store, given)
+        self._filler = VectorFiller(embedder_of(store), store, given)
         with_score = type(store).similarity_search_with_score
         self._gives_scores = with_score is not VectorStore.similarity_search_with_score  # raises
         self._search = "similarity_search" + ("_with_score" if self._gives_scores else "")
 
     def fetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what the store finds."""
-        with self.failures():
-            found = getattr(self._store, self._search)(query.text, **_arguments(n, filter, options))
-        documents, scores = self._columns(found)
-        rows = self._missing.fill(documents, [None] * len(documents))
-        return as_pool(query, documents, rows, scores=scores)
+        return run_blocking(self._found(query, n, filter, options, is_awaited=False))
 
     async def afetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what `fetch` returns, by the store's and the model's async methods."""
-        search = getattr(self._store, f"a{self._search}")
+        return await self._found(query, n, filter, options, is_awaited=True)
+
+    async def _found(
+        self, query: Query, n: int, filter: Any, options: Options, *, is_awaited: bool
+    ) -> CandidatePool:
+        # Not every store has a `filter`, so none is not passed on.
+        given = {"k": n, **({} if filter is None else {"filter": filter}), **options}
+        search = getattr(self._store, ("a" if is_awaited else "") + self._search)
         with self.failures():
-            found = await search(query.text, **_arguments(n, filter, options))
-        documents, scores = self._columns(found)
-        rows = await self._missing.afill(documents, [None] * len(documents))
+            found = search(query.text, **given)
+            hits = await found if is_awaited else found
+        if not self._gives_scores:
+            hits = [(document, None) for document in hits]
+        documents, scores = [_with_id(each) for each, _ in hits], [score for _, score in hits]
+        nothing: list[None] = [None] * len(documents)
+        rows = await self._filler.fill(documents, nothing, is_awaited=is_awaited)
         return as_pool(query, documents, rows, scores=scores)
-
-    def _columns(self, found: Sequence[Any]) -> tuple[list[Document], list[float | None]]:
-        """Return the documents, each with its id, and their scores."""
-        hits = found if self._gives_scores else [(document, None) for document in found]
-        return [_with_id(document) for document, _ in hits], [score for _, score in hits]
-
-
-def _arguments(n: int, filter: Any, options: Options) -> dict[str, Any]:
-    # Not every store has a `filter`, so none is not passed on.
-    return {"k": n, **({} if filter is None else {"filter": filter}), **options}
 
 
 def _with_id(document: Document) -> Document:

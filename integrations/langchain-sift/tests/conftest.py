@@ -94,7 +94,7 @@ class TextOnlyStore(VectorStore):
 @pytest.fixture(autouse=True)
 def nothing_warned(monkeypatch):
     """What is logged once a process is logged once a test."""
-    monkeypatch.setattr(vectors_module, "_warned", set())
+    monkeypatch.setattr(vectors_module.missing_vectors, "warned_of", set())
 
 
 @pytest.fixture

@@ -17,20 +17,9 @@ def sparse_store(make_qdrant, documents, sparse_embeddings):
     )
 
 
-def test_texts_are_embedded_once_with_a_warning(
-    make_text_only, documents, question, embeddings, caplog
-):
-    retriever = SIFTRetriever(vectorstore=make_text_only(documents), k=3, fetch_k=7)
-    embeddings.document_batches = []
-    retriever.invoke(question)
-    assert embeddings.document_batches == [7]
-    (record,) = caplog.records
-    assert (record.levelno, record.name) == (logging.WARNING, "langchain_sift.documents")
-    assert "7 of 7 documents" in record.message
-
-
-async def test_the_store_is_searched_by_its_async_method(
-    make_text_only, documents, question, embeddings, caplog
+@pytest.mark.parametrize("is_awaited", [False, True])
+async def test_texts_are_embedded_once_with_a_warning_and_awaited_where_the_store_is(
+    make_text_only, documents, question, embeddings, caplog, is_awaited
 ):
     store = make_text_only(documents)
     called = []
@@ -41,10 +30,13 @@ async def test_the_store_is_searched_by_its_async_method(
 
     store.asimilarity_search = search
     embeddings.document_batches = []
-    await SIFTRetriever(vectorstore=store, k=3, fetch_k=7).ainvoke(question)
-    assert called == [(question, 7, {})]
+    retriever = SIFTRetriever(vectorstore=store, k=3, fetch_k=7)
+    _ = await retriever.ainvoke(question) if is_awaited else retriever.invoke(question)
+    assert called == [(question, 7, {})] * is_awaited
     assert embeddings.document_batches == [7]
-    assert "7 of 7 documents" in caplog.text
+    (record,) = caplog.records
+    assert (record.levelno, record.name) == (logging.WARNING, "langchain_sift.documents")
+    assert "7 of 7 documents" in record.message
 
 
 async def test_scores_come_along_where_the_store_has_a_search_that_gives_them(

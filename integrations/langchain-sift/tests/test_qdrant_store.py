@@ -6,11 +6,7 @@ from qdrant_client import AsyncQdrantClient, models
 
 from langchain_sift import SIFTRetriever, VectorStoreSource
 from langchain_sift.sources import reader_of
-from sift_core import (
-    CandidateSourceError,
-    InvalidInputError,
-    Query,
-)
+from sift_core import CandidateSourceError, InvalidInputError, Query
 
 
 @pytest.fixture

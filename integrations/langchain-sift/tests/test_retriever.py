@@ -11,10 +11,7 @@ from langchain_core.runnables import ConfigurableField, RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from langchain_sift import SIFTRetriever
-from sift_core import (
-    ContextSelector,
-    InvalidInputError,
-)
+from sift_core import ContextSelector, InvalidInputError
 from sift_core.text_overlap import select_texts
 
 

@@ -8,12 +8,7 @@ from langchain_core.documents import Document
 
 from langchain_sift import LangChainEmbedder, VectorStoreSource
 from langchain_sift.sources import reader_of
-from sift_core import (
-    CandidateSource,
-    InvalidInputError,
-    Query,
-    SiftError,
-)
+from sift_core import CandidateSource, InvalidInputError, Query, SiftError
 
 
 @pytest.fixture

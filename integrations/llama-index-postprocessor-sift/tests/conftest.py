@@ -164,7 +164,7 @@ def build_index(index_over):
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch):
     """What is logged once a process is logged once a test."""
-    monkeypatch.setattr(vectors, "_warned_of", set())
+    monkeypatch.setattr(vectors.missing_vectors, "warned_of", set())
 
 
 class Listener(BaseEventHandler):

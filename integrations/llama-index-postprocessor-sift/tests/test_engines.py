@@ -1,7 +1,8 @@
 """Reranker and retriever in everything of LlamaIndex's that takes one."""
 
 import pytest
-from llama_index.core import Document, StorageContext, VectorStoreIndex
+from llama_index.core import Document, StorageContext, VectorStoreIndex, async_utils
+from llama_index.core.evaluation import RetrieverEvaluator
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.node_parser import HierarchicalNodeParser, get_leaf_nodes
 from llama_index.core.query_engine import RetrieverQueryEngine
@@ -120,3 +121,21 @@ async def test_parents_of_auto_merging_are_embedded_once(embed_model, caplog):
     parents = {node.node.get_content(MetadataMode.EMBED) for node in found}
     assert sorted(embed_model.texts) == sorted(parents)
     assert len([each for each in caplog.records if "nodes again" in each.message]) == 1
+
+
+@pytest.mark.skipif(
+    "contextvars" not in vars(async_utils),
+    reason="asyncio_run of this LlamaIndex needs nest_asyncio in a running loop",
+)
+async def test_an_evaluator_that_calls_in_a_running_loop_does_not_block_on_itself(
+    build_index, nodes, embed_model, question
+):
+    evaluator = RetrieverEvaluator.from_metric_names(
+        ["recall"],
+        retriever=build_index("faiss", nodes, embed_model).as_retriever(similarity_top_k=20),
+        node_postprocessors=[SIFTReranker(top_n=4)],
+    )
+    others = [node.node_id for node in nodes[8:11]]  # the facts that are said once
+    assert evaluator.evaluate(question, others).metric_vals_dict["recall"] == 1.0
+    assert (await evaluator.aevaluate(question, others)).metric_vals_dict["recall"] == 1.0
+    assert embed_model.texts == []

@@ -13,18 +13,8 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from llama_index.postprocessor.sift.nodes import (
-    chosen_nodes,
-    distinct_nodes,
-    node_pool,
-)
-from sift_core import (
-    ChoiceOptions,
-    Query,
-    Selection,
-    StopReason,
-    choose,
-)
+from llama_index.postprocessor.sift.nodes import chosen_nodes, distinct_nodes, node_pool
+from sift_core import ChoiceOptions, Query, Selection, StopReason, choose
 
 QUERY = np.array([1.0, 0.0])
 

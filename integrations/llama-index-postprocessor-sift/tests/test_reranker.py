@@ -11,21 +11,10 @@ from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayloa
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.postprocessor import SimilarityPostprocessor
-from llama_index.core.schema import (
-    Document,
-    NodeWithScore,
-    QueryBundle,
-    TextNode,
-)
+from llama_index.core.schema import Document, NodeWithScore, QueryBundle, TextNode
 
 from llama_index.postprocessor.sift import SIFTReranker
-from sift_core import (
-    CandidateSourceError,
-    InvalidInputError,
-    MMRSelector,
-    SIFTSelector,
-    select,
-)
+from sift_core import CandidateSourceError, InvalidInputError, MMRSelector, SIFTSelector, select
 
 
 def ids(scored_nodes):
@@ -173,6 +162,9 @@ def test_a_similarity_postprocessor_cuts_by_the_score_that_is_asked_for():
     "arguments",
     [
         {"top_k": 3},
+        {"n_select": 3},
+        {"n_candidates": 30},
+        {"max_token": 3},
         {"top_n": 0},
         {"score": "cosine"},
         {"selector": "sift"},
@@ -186,6 +178,14 @@ def test_a_similarity_postprocessor_cuts_by_the_score_that_is_asked_for():
 def test_arguments_without_meaning_are_refused(arguments):
     with pytest.raises(ValidationError):
         SIFTReranker(**arguments)
+
+
+def test_an_option_may_be_changed():
+    reranker, asked = SIFTReranker(), bundle([1.0, 0.0])
+    arrived = with_vectors([[1.0, 0.0], [0.0, 1.0]])
+    assert len(reranker.postprocess_nodes(arrived, asked)) == 2
+    reranker.max_tokens = 3  # a text has so many
+    assert len(reranker.postprocess_nodes(arrived, asked)) == 1
 
 
 def test_settings_survive_dict_json_pickle_and_deepcopy(build_index, nodes, embed_model, caplog):

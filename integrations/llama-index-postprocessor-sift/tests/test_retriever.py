@@ -12,11 +12,7 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
-from sift_core import (
-    CandidateSourceError,
-    InvalidInputError,
-    MMRSelector,
-)
+from sift_core import CandidateSourceError, InvalidInputError, MMRSelector
 
 
 def ids(scored_nodes):
@@ -97,8 +93,7 @@ async def served(index_over, nodes, embed_model):
     rest = pytest.importorskip("tests.sources.qdrant_rest", reason="is in the repository alone")
     with rest.serving(QdrantClient(":memory:")) as server:
         server.client.create_collection(
-            "docs",
-            vectors_config={"text-dense": models.VectorParams(size=96, distance="Cosine")},
+            "docs", vectors_config={"text-dense": models.VectorParams(size=96, distance="Cosine")}
         )
         quiet = {"check_compatibility": False}  # which would be one more request
         client, aclient = QdrantClient(server.url, **quiet), AsyncQdrantClient(server.url, **quiet)
@@ -393,6 +388,15 @@ def test_settings_are_checked_at_once(kind, settings, message, build_index, node
     index = build_index(kind, nodes, embed_model)
     with pytest.raises(ValueError, match=message):
         SIFTRetriever.from_index(index, **settings)
+
+
+@pytest.mark.parametrize("name", ["n_select", "n_candidates", "max_token", "top_k"])
+def test_a_name_that_is_no_option_is_refused(name, build_index, nodes, embed_model):
+    index = build_index("simple", nodes, embed_model)
+    with pytest.raises(TypeError, match=f"keyword argument '{name}'"):
+        SIFTRetriever.from_index(index, **{name: 5})
+    with pytest.raises(ValueError, match="must be a VectorStoreIndex, got SimpleVectorStore"):
+        SIFTRetriever.from_index(index.vector_store)
 
 
 async def test_a_store_that_fails_is_an_error_that_names_it(build_index, nodes, embed_model):

@@ -24,11 +24,7 @@ from qdrant_client import QdrantClient
 from llama_index.postprocessor.sift import SIFTReranker, SIFTRetriever
 from llama_index.postprocessor.sift.stores import store_of
 from llama_index.postprocessor.sift.tracking import sources_of, track_retrievals
-from llama_index.postprocessor.sift.vectors import (
-    aquery_embedding,
-    embedded_before,
-    query_embedding,
-)
+from llama_index.postprocessor.sift.vectors import embedded_before, query_embedding
 from sift_core import InvalidInputError
 
 
@@ -72,8 +68,9 @@ async def test_neither_twin_embeds_again_what_a_retrieval_embedded(index, embed_
     await index.as_retriever().aretrieve(question)
     query = QueryBundle(question)
     expected = embed_model.vector(question)
-    assert query_embedding(query, lambda: embed_model).tolist() == expected
-    assert (await aquery_embedding(query, lambda: embed_model)).tolist() == expected
+    for is_awaited in (False, True):
+        found = await query_embedding(query, lambda: embed_model, is_awaited=is_awaited)
+        assert found.tolist() == expected
     assert embed_model.queries == [question]
     assert query.embedding is None
 
@@ -82,7 +79,7 @@ async def test_several_texts_of_a_query_are_put_together_as_the_model_does_it(in
     texts = ["bees dance", "steel melts"]
     bundle = QueryBundle("bees", custom_embedding_strs=texts)
     await index.as_retriever().aretrieve(bundle)
-    found = await aquery_embedding(bundle, lambda: embed_model)
+    found = await query_embedding(bundle, lambda: embed_model, is_awaited=True)
     assert embed_model.queries == texts
     assert found.tolist() == embed_model.get_agg_embedding_from_queries(texts)
 
@@ -95,20 +92,20 @@ async def test_each_text_of_a_query_has_its_vector_where_these_made_the_query_s(
     bundle = QueryBundle("both", custom_embedding_strs=texts)
     retriever = index.as_retriever()
     _ = await retriever.aretrieve(bundle) if is_awaited else retriever.retrieve(bundle)
-    expected = [embed_model.vector(text) for text in texts]
-    assert query_embedding(bundle, lambda: embed_model, apart=True).tolist() == expected
-    found = await aquery_embedding(bundle, lambda: embed_model, apart=True)
-    assert found.tolist() == expected
+    how = {"model": lambda: embed_model, "apart": True, "is_awaited": is_awaited}
+    found = await query_embedding(bundle, **how)
+    assert found.tolist() == [embed_model.vector(text) for text in texts]
     assert embed_model.queries == texts  # once, by the retriever
     bundle.embedding = embed_model.vector("ants")  # the caller's own: not of these texts
-    found = query_embedding(bundle, lambda: embed_model, apart=True)
+    found = await query_embedding(bundle, **how)
     assert found.tolist() == bundle.embedding
 
 
 async def test_another_model_embeds_anew(index, new_model, question):
     other = new_model(dimension=32)
     await index.as_retriever().aretrieve(question)
-    assert len(await aquery_embedding(QueryBundle(question), lambda: other)) == 32
+    found = await query_embedding(QueryBundle(question), lambda: other, is_awaited=True)
+    assert len(found) == 32
     assert other.queries == [question]
 
 

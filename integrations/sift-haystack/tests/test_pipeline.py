@@ -4,9 +4,7 @@ import pytest
 from haystack import Document, Pipeline
 from haystack.components.embedders import MockDocumentEmbedder, MockTextEmbedder
 from haystack.components.preprocessors import DocumentSplitter
-from haystack.components.retrievers.in_memory import (
-    InMemoryEmbeddingRetriever,
-)
+from haystack.components.retrievers.in_memory import InMemoryEmbeddingRetriever
 from haystack.core.errors import DeserializationError, SerializationError
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 

@@ -74,7 +74,7 @@ def test_what_comes_back_are_copies_that_say_why(rank, documents):
     for document in chosen:
         told = document.meta["sift"]
         assert list(told) == [
-            *("similarity", "score", "relevance", "redundancy", "gain", "variance"),
+            *("similarity", "score", "relevance", "redundancy", "gain", "variance")
         ]
         assert told["score"] == 0.5
         json.dumps(document.to_dict())  # no numbers of NumPy's
@@ -137,8 +137,7 @@ def test_a_missing_score_that_must_be_used_is_refused(rank, documents):
 
 
 def test_no_more_tokens_are_kept_than_asked_for(rank, documents, query_embedding):
-    costs = [words(text) for text in texts(documents)]
-    limits = Limits(costs=costs, budget=20)
+    limits = Limits(costs=list(map(words, texts(documents))), budget=20)
     expected = chosen_by(ContextSelector(), documents, query_embedding, 10, limits=limits)
     assert texts(rank(documents, max_tokens=20, count_tokens=words)) == expected
     estimated = rank(documents, max_tokens=20)
@@ -236,10 +235,7 @@ def test_what_cannot_be_embedded_is_an_error_that_says_what_to_do(
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [
-        ([1.0, 0.0], "64 dimensions, the documents have"),
-        ([0.0] * 64, "zero"),
-    ],
+    [([1.0, 0.0], "64 dimensions, the documents have"), ([0.0] * 64, "zero")],
     ids=["dimension", "zero"],
 )
 def test_an_embedding_that_cannot_be_compared_is_refused(rank, documents, wrong, said):

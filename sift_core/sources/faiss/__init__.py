@@ -1,6 +1,5 @@
-"""Candidates from a Faiss index, and a folder that keeps one."""
+"""Faiss: here a search of any index that brings the vectors, and vectors by id."""
 
-from sift_core.sources.faiss.index import FaissSource
-from sift_core.sources.faiss.search import Hits, search_with_vectors, stored_vectors
+from sift_core.sources.faiss.search import search_with_vectors, stored_vectors
 
-__all__ = ["FaissSource", "Hits", "search_with_vectors", "stored_vectors"]
+__all__ = ["search_with_vectors", "stored_vectors"]

@@ -1,4 +1,4 @@
-"""Candidates from a Qdrant collection: in this process, by REST or by gRPC."""
+"""Qdrant, in this process, by REST or by gRPC: here the vectors of points, by id or in hits."""
 
 from sift_core.errors import MissingDependencyError
 
@@ -16,10 +16,8 @@ from sift_core.sources.qdrant.points import (
     stored_vectors,
     vectors_wanted,
 )
-from sift_core.sources.qdrant.source import QdrantSource
 
 __all__ = [
-    "QdrantSource",
     "astored_vectors",
     "dense_vector",
     "dense_vectors",

@@ -10,13 +10,7 @@ import numpy.typing as npt
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.utils import get_tokenizer
 
-from sift_core import (
-    CandidatePool,
-    Chosen,
-    ContextSelector,
-    Query,
-    Selector,
-)
+from sift_core import CandidatePool, Chosen, ContextSelector, Query, Selector
 from sift_core.places import Place
 from sift_core.plugins import pool_for_query
 
@@ -105,21 +99,12 @@ def node_pool(
     use_scores: bool | None = None,
     for_llm: bool = False,
 ) -> CandidatePool:
-    """Return nodes as a pool; row i is node i, which is in `pool.items[i]`.
+    """Return n nodes and n vectors as a pool, whose `items` are the nodes, in order of arrival.
 
-    Args:
-        target: The query's vector, shape (d,), or (m, d): cosines are those with the nearest of m.
-        nodes: n nodes in order of arrival.
-        vectors: n vectors, of d numbers each.
-        use_scores: Whether the nodes' scores become the pool's `relevance`. Default: if they
-            say more than the cosines do, see `sift_core.selection.scores.relevance_of_scores`.
-        for_llm: Whether texts are what LlamaIndex's own synthesizers give to an LLM: the
-            content with the metadata that is not hidden from it. Default: the content, in a
-            `NodePool`, which adds the metadata where tokens are counted.
-
-    Raises:
-        InvalidInputError: If a vector is not finite, or dimensions differ; if `use_scores` is
-            True and a node has no finite score.
+    Arguments and errors are those of `sift_core.plugins.pool_for_query`. `use_scores` is None by
+    default: scores count if they say more than the cosines. With `for_llm` texts are what
+    LlamaIndex's own synthesizers give to an LLM: the content with the metadata that is not hidden
+    from it. Default: the content, in a `NodePool`, which adds metadata where tokens are counted.
     """
     return pool_for_query(
         CandidatePool if for_llm else NodePool,

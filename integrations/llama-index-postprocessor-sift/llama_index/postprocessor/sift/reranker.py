@@ -28,9 +28,10 @@ from llama_index.postprocessor.sift.nodes import (
 from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup
-from sift_core import ChoiceOptions, Chosen, achoose, choose
+from sift_core import ChoiceOptions, achoose, choose
 from sift_core.option_fields import ChoiceFields
 from sift_core.pacing import turn_of_ones_own
+from sift_core.plugins import run_blocking
 
 _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)
@@ -131,25 +132,35 @@ class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        query = _required(query_bundle)
-        if not nodes:
-            return []
-        with self._reported(nodes, query) as kept:
-            pool, asked = self._lookup().candidates(query, self._distinct(nodes))
-            kept += self._kept(choose(pool, asked, self._options()))
-        return kept
+        return run_blocking(self._chosen(nodes, query_bundle, is_awaited=False))
 
     @_dispatcher.span  # LlamaIndex gives the sync twin one by itself
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        query = _required(query_bundle)
+        return await self._chosen(nodes, query_bundle, is_awaited=True)
+
+    async def _chosen(
+        self, nodes: list[NodeWithScore], query: QueryBundle | None, *, is_awaited: bool
+    ) -> list[NodeWithScore]:
+        if query is None:
+            raise ValueError("Missing query bundle in extra info.")  # the framework's own words
         if not nodes:
             return []
-        await turn_of_ones_own()  # many retrievals that were awaited can end in one
+        if is_awaited:
+            await turn_of_ones_own()  # many retrievals that were awaited can end in one
+        lookup = VectorLookup(
+            index=self.index,
+            embed_model=self.embed_model,
+            given=self.vectors,
+            apart=takes_several(self.selector),
+            use_scores=self.use_scores,
+        )
         with self._reported(nodes, query) as kept:
-            pool, asked = await self._lookup().acandidates(query, self._distinct(nodes))
-            kept += self._kept(await achoose(pool, asked, self._options()))
+            candidates = lookup.candidates(query, self._distinct(nodes), is_awaited=is_awaited)
+            asked = *(await candidates), self._options()
+            chosen = await achoose(*asked) if is_awaited else choose(*asked)
+            kept += chosen_nodes(chosen, score=self.score, keep_embeddings=self.keep_embeddings)
         return kept
 
     def _distinct(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
@@ -165,21 +176,9 @@ class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
             )
         return distinct_nodes(nodes)
 
-    def _lookup(self) -> VectorLookup:
-        return VectorLookup(
-            index=self.index,
-            embed_model=self.embed_model,
-            given=self.vectors,
-            apart=takes_several(self.selector),
-            use_scores=self.use_scores,
-        )
-
     def _options(self) -> ChoiceOptions:
         counter = self.count_tokens or count_tokens
         return self.choice_options(n_select=self.top_n, count_tokens=counter)
-
-    def _kept(self, chosen: Chosen) -> list[NodeWithScore]:
-        return chosen_nodes(chosen, score=self.score, keep_embeddings=self.keep_embeddings)
 
     @contextmanager
     def _reported(
@@ -205,9 +204,3 @@ class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
             yield chosen
             event.on_end(payload={EventPayload.NODES: chosen})
         _dispatcher.event(ReRankEndEvent(nodes=chosen))
-
-
-def _required(query_bundle: QueryBundle | None) -> QueryBundle:
-    if query_bundle is None:
-        raise ValueError("Missing query bundle in extra info.")  # the framework's own words
-    return query_bundle

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 import numpy as np
@@ -29,20 +29,14 @@ from llama_index.postprocessor.sift.nodes import (
     query_of,
     takes_several,
 )
-from llama_index.postprocessor.sift.stores import Vectors, VectorsById, store_of
+from llama_index.postprocessor.sift.stores import Store, VectorsById, store_of
 from llama_index.postprocessor.sift.tracking import track_retrievals
-from llama_index.postprocessor.sift.vectors import (
-    anode_vectors,
-    aquery_embedding,
-    node_vectors,
-    query_embedding,
-)
+from llama_index.postprocessor.sift.vectors import node_vectors, query_embedding
 from sift_core import (
     CandidatePool,
     CandidateSource,
     CandidateSourceError,
     ChoiceOptions,
-    Chosen,
     InvalidInputError,
     OversamplingSource,
     Query,
@@ -51,6 +45,7 @@ from sift_core import (
 )
 from sift_core.options import ChoiceKeywords
 from sift_core.pacing import turn_of_ones_own
+from sift_core.plugins import run_blocking
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -136,21 +131,18 @@ class SIFTRetriever(BaseRetriever):
                 f"`index` must be a VectorStoreIndex, got {type(index).__name__}; "
                 f"VectorStoreIndex.from_vector_store makes one of a store"
             )
-        given: dict[str, Any] = {"count_tokens": None, **options}
+        given: dict[str, Any] = {**options}
         search = {name: given.pop(name) for name in SearchOptions.__annotations__ if name in given}
-        given["count_tokens"] = given["count_tokens"] or count_tokens
+        given["count_tokens"] = given.get("count_tokens") or count_tokens
         self._options = ChoiceOptions(n_select=top_n, n_candidates=candidates, **given)
         self._apart = takes_several(self._options.selector)
         self._score: Score = score
         self._keep_embeddings = keep_embeddings
         self._embed_model = embed_model or index._embed_model  # no public accessor
+        store = store_of(index)
+        asked = checked_options(store, {"filters": filters, **search})
         self._source: CandidateSource = IndexSource(
-            index,
-            self._embed_model,
-            use_scores=use_scores,
-            vectors=vectors,
-            filters=filters,
-            **search,
+            store, self._embed_model, use_scores, vectors, asked
         )
         if max_candidates is not None:
             self._source = OversamplingSource(
@@ -179,81 +171,41 @@ class SIFTRetriever(BaseRetriever):
         return cls(index, top_n=top_n, candidates=candidates, filters=filters, **settings)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        target = query_embedding(query_bundle, lambda: self._embed_model, apart=self._apart)
-        # LlamaIndex's retrievers leave it for others.
-        query_bundle.embedding = np.atleast_2d(target).mean(axis=0).tolist()
-        query = query_of(query_bundle, target)
-        return self._found(search(self._source, query, self._options))
+        return run_blocking(self._chosen(query_bundle, is_awaited=False))
 
     @_dispatcher.span  # LlamaIndex gives the sync twin one by itself
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         await turn_of_ones_own()  # many queries can be asked in one
-        target = await aquery_embedding(query_bundle, lambda: self._embed_model, apart=self._apart)
-        query = query_of(query_bundle, target)
-        return self._found(await asearch(self._source, query, self._options))
+        return await self._chosen(query_bundle, is_awaited=True)
 
-    def _found(self, chosen: Chosen) -> list[NodeWithScore]:
+    async def _chosen(self, bundle: QueryBundle, *, is_awaited: bool) -> list[NodeWithScore]:
+        target = await query_embedding(
+            bundle, lambda: self._embed_model, apart=self._apart, is_awaited=is_awaited
+        )
+        asked = self._source, query_of(bundle, target), self._options
+        if is_awaited:
+            chosen = await asearch(*asked)
+        else:  # LlamaIndex's retrievers leave the vector for others where they are not awaited
+            bundle.embedding = np.atleast_2d(target).mean(axis=0).tolist()
+            chosen = search(*asked)
         return chosen_nodes(chosen, score=self._score, keep_embeddings=self._keep_embeddings)
 
 
+@dataclass(frozen=True, eq=False)
 class IndexSource:
     """Searches an index as LlamaIndex's own retriever does, and gets the vectors as well.
 
     A `sift_core.CandidateSource` of pools from `node_pool`. One trip to the store is enough: Qdrant
     sends vectors along with the hits, Faiss and the simple store have them in memory. Any number of
-    threads and tasks may use it at once.
-
-    Args:
-        index: The index to search.
-        embed_model: Embeds nodes without a vector.
-        use_scores: As in `node_pool`.
-        vectors: Looks up vectors that the store does not give, as in `sift_core.vectors_by_id`.
-        **options: Arguments of `VectorIndexRetriever`, such as `filters`. None: its default.
-
-    Raises:
-        InvalidInputError: If the store would ignore an option, or choose by itself.
-        ValueError: If there is no such `vector_store_query_mode`.
+    threads and tasks may use it at once. `options` are those of `checked_options`, the others
+    arguments of `SIFTRetriever`.
     """
 
-    def __init__(
-        self,
-        index: VectorStoreIndex,
-        embed_model: BaseEmbedding,
-        *,
-        use_scores: bool | None,
-        vectors: VectorsById | None,
-        **options: Any,
-    ) -> None:
-        self._store = store_of(index)
-        self._embed_model = embed_model
-        self._use_scores = use_scores
-        self._missing = (lambda: embed_model), self._store.name, vectors
-        self._options = {name: value for name, value in options.items() if value is not None}
-        self._check_options(type(index.vector_store).__name__)
-
-    def _check_options(self, store_name: str) -> None:
-        options = self._options
-        for name in self._store.ignored:
-            if name in options:
-                raise InvalidInputError(
-                    f"{store_name} cannot take `{name}` into account; "
-                    f"leave it out, or keep the nodes in a store that can, such as Qdrant"
-                )
-        for name in ("node_ids", "doc_ids"):
-            if name in options and not len(options[name]):  # stores take it for no restriction
-                raise InvalidInputError(f"`{name}` must not be empty; pass None for all")
-        mode = VectorStoreQueryMode(options.get("vector_store_query_mode", "default"))
-        options["vector_store_query_mode"] = mode
-        if mode == VectorStoreQueryMode.MMR:
-            raise InvalidInputError(
-                "`vector_store_query_mode` must not be 'mmr': it would choose before SIFT can, and "
-                "Qdrant and Faiss ignore it; leave it out"
-            )
-        if mode not in self._store.modes:
-            raise InvalidInputError(
-                f"{store_name} would not search by `vector_store_query_mode` {mode.value!r}; "
-                f"leave it out (Qdrant has 'hybrid' and 'sparse' with `enable_hybrid=True`)"
-            )
+    store: Store
+    embed_model: BaseEmbedding
+    use_scores: bool | None
+    vectors: VectorsById | None
+    options: Mapping[str, Any]
 
     def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return up to `n_candidates` nodes as a pool; `filter` is not used.
@@ -263,49 +215,75 @@ class IndexSource:
             InvalidInputError: If the store has an async client alone, or a Faiss index holds
                 vectors of another length than the query's.
         """
-        self._store.check_query(len(query.vector))
-        if self._store.is_empty:
+        self.store.check_query(len(query.vector))
+        if self.store.is_empty:
             return CandidatePool.empty(dimension=len(query.vector))
-        with self._search(n_candidates) as (retriever, vectors_of):
-            nodes = retriever._retrieve(_bundle(query))
-        vectors = node_vectors(nodes, vectors_of(ids_of(nodes)), *self._missing)
-        return node_pool(query.vector, nodes, vectors, use_scores=self._use_scores)
+        return run_blocking(self._found(query, n_candidates, is_awaited=False))
 
     async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return what `fetch` returns; a store without an async side is asked in a thread.
 
         Qdrant is asked at a pace (`sift_core.pacing`), so that answers do not block the event loop.
         """
-        async with self._store.turn(n_candidates, len(query.vector)):
-            if not self._store.is_awaited:
+        async with self.store.turn(n_candidates, len(query.vector)):
+            if not self.store.is_awaited:
                 return await asyncio.to_thread(self.fetch, query, n_candidates)
-            with self._search(n_candidates) as (retriever, vectors_of):
-                nodes = await retriever._aretrieve(_bundle(query))
-            vectors = await anode_vectors(nodes, vectors_of(ids_of(nodes)), *self._missing)
-            return node_pool(query.vector, nodes, vectors, use_scores=self._use_scores)
+            return await self._found(query, n_candidates, is_awaited=True)
 
-    @contextmanager
-    def _search(
-        self, n: int
-    ) -> Iterator[tuple[VectorIndexRetriever, Callable[[Sequence[str]], Vectors]]]:
-        """Yield a retriever for one search of n nodes, and a function that has its hits' vectors.
-
-        Raises:
-            CandidateSourceError: If the body raises anything.
-        """
+    async def _found(self, query: Query, n: int, *, is_awaited: bool) -> CandidatePool:
         retriever = VectorIndexRetriever(
-            self._store.index, similarity_top_k=n, embed_model=self._embed_model, **self._options
+            self.store.index, similarity_top_k=n, embed_model=self.embed_model, **self.options
         )
-        vectors_of = self._store.prepare(retriever)
+        vectors_of = self.store.prepare(retriever)
+        bundle = QueryBundle(query.text, embedding=query.vector.tolist())
         try:
-            yield retriever, vectors_of
+            found = (
+                await retriever._aretrieve(bundle) if is_awaited else retriever._retrieve(bundle)
+            )
         except Exception as error:  # each store has exceptions of its own; none is swallowed
             reason = str(error) or type(error).__name__
             raise CandidateSourceError(
-                f"{self._store.name} could not find {n} nodes: {reason}; "
+                f"{self.store.name} could not find {n} nodes: {reason}; "
                 f"is it up, and does it still hold what was retrieved?"
             ) from error
+        vectors = await node_vectors(
+            found,
+            vectors_of(ids_of(found)),
+            lambda: self.embed_model,
+            place=self.store.name,
+            given=self.vectors,
+            is_awaited=is_awaited,
+        )
+        return node_pool(query.vector, found, vectors, use_scores=self.use_scores)
 
 
-def _bundle(query: Query) -> QueryBundle:
-    return QueryBundle(query.text, embedding=query.vector.tolist())
+def checked_options(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `VectorIndexRetriever` that are given, None being its default.
+
+    Raises:
+        InvalidInputError: If the store would ignore one, or choose by itself.
+        ValueError: If there is no such `vector_store_query_mode`.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    name_of_store = type(store.store).__name__
+    for name in store.ignored:
+        if name in given:
+            raise InvalidInputError(
+                f"{name_of_store} cannot take `{name}` into account; "
+                f"leave it out, or keep the nodes in a store that can, such as Qdrant"
+            )
+    for name in ("node_ids", "doc_ids"):
+        if name in given and not len(given[name]):  # stores take it for no restriction
+            raise InvalidInputError(f"`{name}` must not be empty; pass None for all")
+    mode = VectorStoreQueryMode(given.get("vector_store_query_mode", "default"))
+    if mode == VectorStoreQueryMode.MMR:
+        raise InvalidInputError(
+            "`vector_store_query_mode` must not be 'mmr': it would choose before SIFT can, and "
+            "Qdrant and Faiss ignore it; leave it out"
+        )
+    if mode not in store.modes:
+        raise InvalidInputError(
+            f"{name_of_store} would not search by `vector_store_query_mode` {mode.value!r}; "
+            f"leave it out (Qdrant has 'hybrid' and 'sparse' with `enable_hybrid=True`)"
+        )
+    return {**given, "vector_store_query_mode": mode}

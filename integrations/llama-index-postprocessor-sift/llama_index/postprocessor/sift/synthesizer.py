@@ -31,20 +31,11 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
 from llama_index.postprocessor.sift.engine_llm import EngineLLM
-from llama_index.postprocessor.sift.nodes import (
-    METADATA_KEY,
-    distinct_nodes,
-    takes_several,
-)
+from llama_index.postprocessor.sift.nodes import METADATA_KEY, distinct_nodes, takes_several
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup
-from sift_core import (
-    Answer,
-    AnswerMode,
-    CandidatePool,
-    InvalidInputError,
-    Query,
-)
+from sift_core import Answer, AnswerMode, CandidatePool, InvalidInputError
+from sift_core.plugins import run_blocking
 
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, AnswerStream, AsyncAnswerStream, Choice
@@ -83,7 +74,7 @@ class SIFTSynthesizer(BaseSynthesizer):
     The nodes that were used are in `response.source_nodes`. `response.metadata["sift"]` has "mode",
     "model", "reasons", "variance" (σ² at the query given these nodes), "standard_deviation",
     "node_ids", "timings" in seconds, "finish_reason", "n_prompt_tokens", "n_new_tokens",
-    "citations" (the fields of `sift_core.Citation`, if the engine cites), and "is_refusal"
+    "citations" (fields of `sift_core.answering.answer.Citation`, if it cites), and "is_refusal"
     (whether the answer is that the nodes have nothing on the query). The last five are None or
     empty until a stream is over, and if `llm` answered. All are if nothing was retrieved.
 
@@ -163,13 +154,9 @@ class SIFTSynthesizer(BaseSynthesizer):
             CandidateSourceError: If the vector store fails.
             AnswerError: If the model fails; it is as before.
         """
-        bundle = QueryBundle(query) if isinstance(query, str) else query
-        if not nodes and self._mode_of(bundle) is not AnswerMode.BASE:
-            return _with_report(super().synthesize(bundle, []), _report())
-        with self._reported(bundle) as reported:
-            written = self._written(bundle, nodes, response_kwargs)
-            reported.append(self._response(*written, additional_source_nodes))
-        return reported[0]
+        return run_blocking(
+            self._answered(query, nodes, additional_source_nodes, response_kwargs, is_awaited=False)
+        )
 
     async def asynthesize(
         self,
@@ -179,91 +166,98 @@ class SIFTSynthesizer(BaseSynthesizer):
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
         """Return what `synthesize` returns, without blocking the event loop."""
-        bundle = QueryBundle(query) if isinstance(query, str) else query
-        if not nodes and self._mode_of(bundle) is not AnswerMode.BASE:
-            return _with_report(await super().asynthesize(bundle, []), _report())
-        with self._reported(bundle) as reported:
-            written = await self._awritten(bundle, nodes, response_kwargs)
-            reported.append(self._response(*written, additional_source_nodes))
-        return reported[0]
+        return await self._answered(
+            query, nodes, additional_source_nodes, response_kwargs, is_awaited=True
+        )
 
     def get_response(
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Return the text of an answer from texts, which are embedded, or its pieces."""
-        nodes = _nodes_of(text_chunks)
-        return self._written(QueryBundle(query_str), nodes, response_kwargs)[1]
+        nodes, bundle = _nodes_of(text_chunks), QueryBundle(query_str)
+        return run_blocking(self._written(bundle, nodes, response_kwargs, is_awaited=False))[1]
 
     async def aget_response(
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Return what `get_response` returns, without blocking the event loop."""
-        nodes = _nodes_of(text_chunks)
-        return (await self._awritten(QueryBundle(query_str), nodes, response_kwargs))[1]
+        nodes, bundle = _nodes_of(text_chunks), QueryBundle(query_str)
+        return (await self._written(bundle, nodes, response_kwargs, is_awaited=True))[1]
+
+    async def _answered(
+        self,
+        query: str | QueryBundle,
+        nodes: list[NodeWithScore],
+        additional: Sequence[NodeWithScore] | None,
+        settings: dict[str, Any],
+        *,
+        is_awaited: bool,
+    ) -> RESPONSE_TYPE:
+        """Return a response, whose metadata shows a later change of the report."""
+        bundle = QueryBundle(query) if isinstance(query, str) else query
+        if not nodes and self._mode_of(bundle) is not AnswerMode.BASE:
+            nothing = bundle, nodes
+            empty = (
+                await super().asynthesize(*nothing) if is_awaited else super().synthesize(*nothing)
+            )
+            return _with_report(empty, _report())
+        with self._reported(bundle) as reported:
+            choice, text, report = await self._written(
+                bundle, nodes, settings, is_awaited=is_awaited
+            )
+            writer = self._reader_of(choice) or self  # a reader may give objects
+            used = {id(node): node for node in choice.used.items}  # each once
+            sources = [*used.values(), *(additional or [])]
+            response = _with_report(writer._prepare_response_output(text, sources), report)
+            reported.append(response)
+        return response
 
     def _mode_of(self, bundle: QueryBundle) -> AnswerMode:
         """Return the mode of a query: its own, else the synthesizer's."""
         mode = bundle.mode if isinstance(bundle, SIFTQueryBundle) else None
         return _checked_mode(self.mode if mode is None else mode)
 
-    def _written(
-        self, bundle: QueryBundle, nodes: Sequence[NodeWithScore], settings: dict[str, Any]
+    async def _written(
+        self,
+        bundle: QueryBundle,
+        nodes: Sequence[NodeWithScore],
+        settings: dict[str, Any],
+        *,
+        is_awaited: bool,
     ) -> Written:
-        """Return the choice among `nodes` and what was written of it; "base" looks at no node."""
-        mode = self._mode_of(bundle)
+        """Return the choice among `nodes` and what was written of it; "base" looks at no node.
+
+        If awaited, the choice runs in a thread.
+        """
+        mode, engine = self._mode_of(bundle), self._engine
         candidates = [] if mode is AnswerMode.BASE else distinct_nodes(nodes)
-        choice = self._chosen(bundle, mode, *self._lookup.candidates(bundle, candidates))
+        pool, query = await self._lookup.candidates(bundle, candidates, is_awaited=is_awaited)
+        # Of several texts the query has the first.
+        asked = replace(query, text=bundle.query_str), pool
+        if is_awaited:
+            choice = await asyncio.to_thread(engine.choose_from, *asked, mode=mode)
+        else:
+            choice = engine.choose_from(*asked, mode=mode)
         if (reader := self._reader_of(choice)) is not None:
-            texts = choice.used.texts
-            text = reader.get_response(bundle.query_str, text_chunks=texts, **settings)
+            given = {"query_str": bundle.query_str, "text_chunks": choice.used.texts, **settings}
+            text = (
+                await reader.aget_response(**given) if is_awaited else reader.get_response(**given)
+            )
             return choice, text, _report(choice, "llm")
         if self._streaming:
             report = _report(choice, "engine")
-            return choice, _pieces(self._engine.stream_from(choice, **settings), report), report
-        answer = self._engine.answer_from(choice, **settings)
+            if is_awaited:
+                return choice, _apieces(engine.astream_from(choice, **settings), report), report
+            return choice, _pieces(engine.stream_from(choice, **settings), report), report
+        if is_awaited:
+            answer = await engine.aanswer_from(choice, **settings)
+        else:
+            answer = engine.answer_from(choice, **settings)
         return choice, answer.text, _report(answer, "engine")
-
-    async def _awritten(
-        self, bundle: QueryBundle, nodes: Sequence[NodeWithScore], settings: dict[str, Any]
-    ) -> Written:
-        """Return what `_written` does; stores and models are awaited, the choice is in a thread."""
-        mode = self._mode_of(bundle)
-        candidates = [] if mode is AnswerMode.BASE else distinct_nodes(nodes)
-        found = await self._lookup.acandidates(bundle, candidates)
-        choice = await asyncio.to_thread(self._chosen, bundle, mode, *found)
-        if (reader := self._reader_of(choice)) is not None:
-            texts = choice.used.texts
-            text = await reader.aget_response(bundle.query_str, text_chunks=texts, **settings)
-            return choice, text, _report(choice, "llm")
-        if self._streaming:
-            report = _report(choice, "engine")
-            return choice, _apieces(self._engine.astream_from(choice, **settings), report), report
-        answer = await self._engine.aanswer_from(choice, **settings)
-        return choice, answer.text, _report(answer, "engine")
-
-    def _chosen(
-        self, bundle: QueryBundle, mode: AnswerMode, pool: CandidatePool, query: Query
-    ) -> Choice:
-        asked = replace(query, text=bundle.query_str)  # of several texts the query has the first
-        return self._engine.choose_from(asked, pool, mode=mode)
 
     def _reader_of(self, choice: Choice) -> BaseSynthesizer | None:
         """Return what answers with the given LLM; None if the engine answers."""
         return None if choice.refuses else self._readers.get(choice.mode)
-
-    def _response(
-        self,
-        choice: Choice,
-        text: RESPONSE_TEXT_TYPE,
-        report: dict[str, Any],
-        additional: Sequence[NodeWithScore] | None,
-    ) -> RESPONSE_TYPE:
-        """Return the response; a later change of `report` shows in its metadata."""
-        writer = self._reader_of(choice) or self  # a reader may give objects
-        nodes = {id(node): node for node in choice.used.items}  # each once
-        sources = [*nodes.values(), *(additional or [])]
-        response = writer._prepare_response_output(text, sources)
-        return _with_report(response, report)
 
     @contextmanager
     def _reported(self, query: QueryBundle) -> Iterator[list[RESPONSE_TYPE]]:

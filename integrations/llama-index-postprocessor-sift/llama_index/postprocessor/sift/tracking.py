@@ -168,16 +168,11 @@ class RetrievalTracker(BaseSpanHandler[BaseSpan]):
                 made = weakref.ref(instance), np.asarray(result, dtype=np.float64)
                 retrieval.embedded[bound_args.arguments["query"]] = made
 
-    def span_drop(
-        self,
-        id_: str,
-        bound_args: inspect.BoundArguments,
-        instance: Any | None = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
+    def span_drop(self, id_: str, *args: Any, **kwargs: Any) -> None:
         """End a retrieval that failed: it returned no nodes."""
-        self.span_exit(id_, bound_args, instance)
+        retrieval = latest_retrieval()
+        if retrieval is not None and retrieval.span_id == id_:
+            retrieval.is_open = False
 
     def new_span(self, *args: Any, **kwargs: Any) -> None:
         """Open no span."""

@@ -7,12 +7,11 @@ leaves it to the others; one that fails raises.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from llama_index.core import Settings, VectorStoreIndex
@@ -29,26 +28,25 @@ from llama_index.postprocessor.sift.tracking import (
     sources_of,
 )
 from sift_core import CandidatePool, InvalidInputError, Query
-from sift_core.plugins import fill_gaps, look_up_missing
-from sift_core.vector_cache import KeptVectors
+from sift_core.plugins import MissingVectors, fill_gaps
 
 Model: TypeAlias = Callable[[], BaseEmbedding]  # asked only where something must be embedded
 
-_logger = logging.getLogger(__name__)
-
-_kept = KeptVectors()  # of texts that had to be embedded, whichever object of ours asked for them
-_warned_of: set[str] = set()  # stores whose nodes were embedded, with one warning each
+missing_vectors = MissingVectors(
+    logging.getLogger(__name__),
+    "embedding %d of %d nodes again: their vectors are neither on the nodes nor in a vector store "
+    "that was found and can be read (Chroma, Qdrant, Faiss, SimpleVectorStore), but in %s; pass a "
+    "function that looks them up as vectors=..., or give a reranker or synthesizer the "
+    "VectorStoreIndex that has them as index=.... Their vectors are kept; this is said once",
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class VectorLookup:
     """Makes candidates of nodes that LlamaIndex has retrieved, with their vectors.
 
-    Args:
-        index: Holds the vectors. Default: the indexes that were just searched.
-        embed_model: Embeds nodes without a vector. Default: the index's own model.
-        given: Looks up vectors that no index has, as in `sift_core.vectors_by_id`. Default: none.
-        apart, use_scores, for_llm: As in `query_embedding` and `node_pool`.
+    `index`, `embed_model` and `given` are `index`, `embed_model` and `vectors` of `SIFTReranker`,
+    the others arguments of `query_embedding` and `node_pool`.
     """
 
     index: VectorStoreIndex | None = None
@@ -58,10 +56,12 @@ class VectorLookup:
     use_scores: bool | None = None
     for_llm: bool = False
 
-    def candidates(
-        self, bundle: QueryBundle, nodes: Sequence[NodeWithScore]
+    async def candidates(
+        self, bundle: QueryBundle, nodes: Sequence[NodeWithScore], *, is_awaited: bool
     ) -> tuple[CandidatePool, Query]:
         """Return the nodes as a pool, and the query with its embedding; it has none without nodes.
+
+        Stores and models are awaited if `is_awaited`. Else nothing waits.
 
         Raises:
             CandidateSourceError: If a vector store fails.
@@ -70,44 +70,33 @@ class VectorLookup:
         """
         if not nodes:
             return CandidatePool.empty(), Query(text=bundle.query_str)
-        sources = self._sources(nodes)
-        target = query_embedding(bundle, lambda: self._model_of_query(sources), apart=self.apart)
-        vectors: Vectors = [None] * len(nodes)
-        for source in sources:
-            if ids := _missing_ids(nodes, vectors):
-                vectors = fill_gaps(vectors, store_of(source.index).vectors(ids))
-        model, place = partial(self._model, sources), _stores_of(sources)
-        vectors = node_vectors(nodes, vectors, model, place, self.given)
-        return self._pool(target, nodes, vectors), query_of(bundle, target)
-
-    async def acandidates(
-        self, bundle: QueryBundle, nodes: Sequence[NodeWithScore]
-    ) -> tuple[CandidatePool, Query]:
-        """Return what `candidates` returns, awaiting stores and models."""
-        if not nodes:
-            return CandidatePool.empty(), Query(text=bundle.query_str)
-        sources = self._sources(nodes)
-        target = await aquery_embedding(
-            bundle, lambda: self._model_of_query(sources), apart=self.apart
+        if self.index is None:
+            sources = sources_of(ids_of(nodes))
+        else:
+            sources = [VectorSource(index=self.index, embed_model=self.index._embed_model)]
+        stores = [store_of(source.index) for source in sources]
+        target = await query_embedding(
+            bundle, partial(self._model_of_query, sources), apart=self.apart, is_awaited=is_awaited
         )
         vectors: Vectors = [None] * len(nodes)
-        for source in sources:
-            if ids := _missing_ids(nodes, vectors):
-                found = await store_of(source.index).avectors(ids, dimension=target.shape[-1])
+        for store in stores:
+            pairs = zip(ids_of(nodes), vectors, strict=True)
+            if ids := [name for name, row in pairs if row is None]:
+                if is_awaited:
+                    found = await store.avectors(ids, dimension=target.shape[-1])
+                else:
+                    found = store.vectors(ids)
                 vectors = fill_gaps(vectors, found)
-        model, place = partial(self._model, sources), _stores_of(sources)
-        vectors = await anode_vectors(nodes, vectors, model, place, self.given)
-        return self._pool(target, nodes, vectors), query_of(bundle, target)
-
-    def _pool(
-        self, target: Vector, nodes: Sequence[NodeWithScore], vectors: Vectors
-    ) -> CandidatePool:
-        return node_pool(target, nodes, vectors, use_scores=self.use_scores, for_llm=self.for_llm)
-
-    def _sources(self, nodes: Sequence[NodeWithScore]) -> list[VectorSource]:
-        if self.index is None:
-            return sources_of(ids_of(nodes))
-        return [VectorSource(index=self.index, embed_model=self.index._embed_model)]
+        vectors = await node_vectors(
+            nodes,
+            vectors,
+            partial(self._model, sources),
+            place=", ".join(store.name for store in stores) or "no vector store",
+            given=self.given,
+            is_awaited=is_awaited,
+        )
+        pool = node_pool(target, nodes, vectors, use_scores=self.use_scores, for_llm=self.for_llm)
+        return pool, query_of(bundle, target)
 
     def _model(self, sources: Sequence[VectorSource]) -> BaseEmbedding:
         """Return what embeds nodes without a vector."""
@@ -133,87 +122,39 @@ def _default_model() -> BaseEmbedding:
         ) from error
 
 
-def _stores_of(sources: Sequence[VectorSource]) -> str:
-    return ", ".join(store_of(source.index).name for source in sources) or "no vector store"
-
-
-def _missing_ids(nodes: Sequence[NodeWithScore], vectors: Vectors) -> list[str]:
-    """Return the ids of the nodes without a vector."""
-    return [name for name, row in zip(ids_of(nodes), vectors, strict=True) if row is None]
-
-
-def node_vectors(
+async def node_vectors(
     nodes: Sequence[NodeWithScore],
     vectors: Vectors,
     model: Model,
+    *,
     place: str,
-    given: VectorsById | None = None,
+    given: VectorsById | None,
+    is_awaited: bool,
 ) -> Vectors:
-    """Return n vectors, after looking up and embedding those that are missing.
+    """Return n vectors, of which those that a store does not have (None) come from elsewhere.
 
-    A text is embedded once, as long as its vector is kept (`sift_core.vector_cache.KeptVectors`).
-
-    Args:
-        nodes: n nodes.
-        vectors: n vectors. A node that the store does not have has None.
-        model: Called if there is something to embed.
-        place: Name of the store for the log, which has one warning for each.
-        given: Looks up vectors, as in `sift_core.vectors_by_id`. Default: there is no function.
+    The arguments are those of `sift_core.plugins.MissingVectors`; a node may bring its own.
     """
-    vectors, texts = _texts_to_embed(nodes, look_up_missing(vectors, ids_of(nodes), given), place)
-    if not texts:
-        return vectors
-    embedder = model()
-    made = _kept.embedded(embedder, texts, embedder.get_text_embedding_batch)
-    return fill_gaps(vectors, made)
+
+    def embedder() -> Any:
+        one = model()
+        return one, one.get_text_embedding_batch, one.aget_text_embedding_batch
+
+    return await missing_vectors.completed(
+        vectors,
+        ids_of(nodes),
+        lambda row: nodes[row].node.get_content(MetadataMode.EMBED),  # as for an index
+        embedder,
+        place=place,
+        look_up=given,
+        brought=lambda row: nodes[row].node.embedding,
+        is_awaited=is_awaited,
+    )
 
 
-async def anode_vectors(
-    nodes: Sequence[NodeWithScore],
-    vectors: Vectors,
-    model: Model,
-    place: str,
-    given: VectorsById | None = None,
-) -> Vectors:
-    """Return what `node_vectors` returns, awaiting the model; `given` runs in a thread."""
-    if given is not None:
-        vectors = await asyncio.to_thread(look_up_missing, vectors, ids_of(nodes), given)
-    vectors, texts = _texts_to_embed(nodes, vectors, place)
-    if not texts:
-        return vectors
-    embedder = model()
-    made = await _kept.aembedded(embedder, texts, embedder.aget_text_embedding_batch)
-    return fill_gaps(vectors, made)
-
-
-def _texts_to_embed(
-    nodes: Sequence[NodeWithScore], vectors: Vectors, place: str
-) -> tuple[Vectors, list[str]]:
-    """Return the vectors with those on the nodes, and the texts of nodes that still have none."""
-    if isinstance(vectors, np.ndarray):
-        return vectors, []
-    pairs = zip(nodes, vectors, strict=True)
-    vectors = [node.node.embedding if vector is None else vector for node, vector in pairs]
-    missing = [node for node, vector in zip(nodes, vectors, strict=True) if vector is None]
-    if missing:
-        level = logging.DEBUG if place in _warned_of else logging.WARNING
-        _warned_of.add(place)
-        _logger.log(
-            level,
-            "embedding %d of %d nodes again: their vectors are neither on the nodes nor in a "
-            "vector store that was found and can be read (Chroma, Qdrant, Faiss, "
-            "SimpleVectorStore), but in %s; pass a function that looks them up as vectors=..., "
-            "or give a reranker or synthesizer the VectorStoreIndex that has them as "
-            "index=.... Their vectors are kept; this is said once",
-            len(missing),
-            len(nodes),
-            place,
-        )
-    # As for an index.
-    return vectors, [node.node.get_content(MetadataMode.EMBED) for node in missing]
-
-
-def query_embedding(bundle: QueryBundle, model: Model, *, apart: bool = False) -> Vector:
+async def query_embedding(
+    bundle: QueryBundle, model: Model, *, apart: bool = False, is_awaited: bool
+) -> Vector:
     """Return the query's vector, shape (d,), embedding the query if that was not done yet.
 
     It was done if the query has a vector, or the retrieval before embedded its text by the model.
@@ -224,26 +165,26 @@ def query_embedding(bundle: QueryBundle, model: Model, *, apart: bool = False) -
         model: Returns the model of the nodes' vectors; called if the result depends on it.
         apart: Whether m >= 2 texts give m vectors, shape (m, d), in place of their mean. A vector
             of the query's own that is not their mean is used as it is.
+        is_awaited: Whether to await the model.
 
     Raises:
         InvalidInputError: If the query is empty, or its vector all zero or not finite.
     """
     found = _made_before(bundle, model, apart=apart)
     if found is None:
-        embedder = model()
-        each = [embedder.get_query_embedding(text) for text in bundle.embedding_strs]
+        embedder, texts = model(), bundle.embedding_strs
+        if is_awaited:
+            each = [await embedder.aget_query_embedding(text) for text in texts]
+        else:
+            each = [embedder.get_query_embedding(text) for text in texts]
         found = _apart_or_mean(each, apart=apart)
-    return _checked(found)
-
-
-async def aquery_embedding(bundle: QueryBundle, model: Model, *, apart: bool = False) -> Vector:
-    """Return what `query_embedding` returns, awaiting the model."""
-    found = _made_before(bundle, model, apart=apart)
-    if found is None:
-        embedder = model()
-        each = [await embedder.aget_query_embedding(text) for text in bundle.embedding_strs]
-        found = _apart_or_mean(each, apart=apart)
-    return _checked(found)
+    vector = np.asarray(found, dtype=np.float64)
+    if not (np.isfinite(vector).all() and vector.any(axis=-1).all()):
+        raise InvalidInputError(
+            "the query's embedding must be finite and must not be all zero; was an empty text "
+            "embedded?"
+        )
+    return vector
 
 
 def _made_before(
@@ -280,13 +221,3 @@ def _apart_or_mean(each: Sequence[Sequence[float]] | Vector, *, apart: bool) -> 
     """Return the vectors of a query's m texts, or their mean, as LlamaIndex's retrievers take."""
     vectors = np.asarray(each)
     return vectors if apart and len(vectors) > 1 else np.mean(vectors, axis=0)
-
-
-def _checked(embedding: Sequence[float] | Vector) -> Vector:
-    vector = np.asarray(embedding, dtype=np.float64)
-    if not (np.isfinite(vector).all() and vector.any(axis=-1).all()):
-        raise InvalidInputError(
-            "the query's embedding must be finite and must not be all zero; was an empty text "
-            "embedded?"
-        )
-    return vector

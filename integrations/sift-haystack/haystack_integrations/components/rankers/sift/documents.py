@@ -51,17 +51,7 @@ def document_pool(
     *,
     use_scores: bool | None,
 ) -> DocumentPool:
-    """Return documents as a pool; row i is document i.
-
-    Args:
-        query: The question with its embedding, shape (d,), and perhaps others in `also`.
-        documents: n >= 1 documents in order of arrival.
-        vectors: n vectors, of d numbers each.
-        use_scores: As in `sift_core.selection.scores.relevance_of_scores`.
-
-    Raises:
-        InvalidInputError: If a vector is not finite, or has another dimension than the query's.
-    """
+    """Return n documents and n vectors as a pool, as `sift_core.plugins.pool_for_query` does."""
     return pool_for_query(
         DocumentPool,
         query.vectors,

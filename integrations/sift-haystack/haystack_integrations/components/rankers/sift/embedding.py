@@ -16,29 +16,20 @@ from sift_core.plugins import fill_gaps
 _logger = logging.getLogger(__name__)
 
 
-class ModelTextEmbedder:
-    """A `sift_core.Embedder` in the manners of a Haystack text embedder."""
+class ModelEmbedder:
+    """A `sift_core.Embedder` in the manners of Haystack's embedders of texts and of documents."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
 
-    def run(self, text: str) -> dict[str, Any]:
-        """Return the embedding of a text under "embedding"."""
-        return {"embedding": self._embedder.embed_query(text).tolist()}
-
-
-class ModelDocumentEmbedder:
-    """A `sift_core.Embedder` in the manners of a Haystack document embedder."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-
-    def run(self, documents: list[Document]) -> dict[str, Any]:
-        """Return copies of the documents with embeddings under "documents".
+    def run(self, text: str = "", documents: Sequence[Document] | None = None) -> dict[str, Any]:
+        """Return the embedding of a text, or copies of documents with theirs.
 
         Raises:
-            InvalidInputError: If one has no text.
+            InvalidInputError: If a document has no text.
         """
+        if documents is None:
+            return {"embedding": self._embedder.embed_query(text).tolist()}
         without = [document.id for document in documents if not document.content]
         if without:
             raise InvalidInputError(
@@ -46,10 +37,8 @@ class ModelDocumentEmbedder:
                 f"{without[0]!r} for one; let the retriever return embeddings"
             )
         rows = self._embedder.embed_documents([document.content or "" for document in documents])
-        embedded = [
-            replace(d, embedding=row.tolist()) for d, row in zip(documents, rows, strict=True)
-        ]
-        return {"documents": embedded}
+        pairs = zip(documents, rows, strict=True)
+        return {"documents": [replace(one, embedding=row.tolist()) for one, row in pairs]}
 
 
 async def run_awaited(component: Any, **inputs: Any) -> dict[str, Any]:

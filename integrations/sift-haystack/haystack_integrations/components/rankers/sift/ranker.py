@@ -18,8 +18,7 @@ from haystack_integrations.components.rankers.sift.documents import (
     document_pool,
 )
 from haystack_integrations.components.rankers.sift.embedding import (
-    ModelDocumentEmbedder,
-    ModelTextEmbedder,
+    ModelEmbedder,
     run_awaited,
     texts_to_embed,
     vectors_of,
@@ -112,9 +111,9 @@ class SIFTRanker:
         if self.model is not None and None in (self._embeds_text, self._embeds_documents):
             from sift_core.embedders import SentenceTransformerEmbedder
 
-            embedder = SentenceTransformerEmbedder(self.model)
-            self._embeds_text = self._embeds_text or ModelTextEmbedder(embedder)
-            self._embeds_documents = self._embeds_documents or ModelDocumentEmbedder(embedder)
+            embedder = ModelEmbedder(SentenceTransformerEmbedder(self.model))
+            self._embeds_text = self._embeds_text or embedder
+            self._embeds_documents = self._embeds_documents or embedder
         embedders: tuple[Any, ...] = (self.text_embedder, self.document_embedder)
         for each in embedders:
             if hasattr(each, "warm_up"):
@@ -235,11 +234,7 @@ class SIFTRanker:
         return distinct_documents(documents), n
 
     def _choose(
-        self,
-        query: Query,
-        documents: list[Document],
-        embedded: list[Document],
-        n: int,
+        self, query: Query, documents: list[Document], embedded: list[Document], n: int
     ) -> list[Document]:
         vectors = vectors_of(documents, embedded)
         pool = document_pool(query, documents, vectors, use_scores=self.use_scores)
