@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,9 @@ class RankedSource:
             similarities=self.similarities[:n_candidates],
         )
 
+    async def afetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
+        return self.fetch(query, n_candidates, filter=filter)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Asked:
@@ -58,14 +61,10 @@ def conditions(
 ) -> Iterator[Versions]:
     """Yield the corpus as it is, with copies, with unevenly many, and with textual versions."""
     plain = as_is(questions.passages, cache)
-    makers: list[Callable[[], Versions]] = [
-        lambda: plain,
-        *(lambda n=n: noisy_copies(plain, n, seed) for n in n_copies),  # type: ignore[misc]
-        lambda: uneven_copies(plain, seed),
-        lambda: textual_variants(questions.passages, N_VARIANTS, 0, cache),  # as it was embedded
-    ]
-    for make in makers:
-        yield make()
+    yield plain
+    yield from (noisy_copies(plain, n, seed) for n in n_copies)
+    yield uneven_copies(plain, seed)
+    yield textual_variants(questions.passages, N_VARIANTS, 0, cache)  # as it was embedded
 
 
 def uneven_copies(plain: Versions, seed: int) -> Versions:
