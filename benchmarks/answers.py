@@ -42,7 +42,8 @@ from benchmarks.answers_data import (
 from benchmarks.embedding_cache import CACHE, project_cache
 from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
 from benchmarks.language_modeling.statistics import difference as gap
-from benchmarks.records import write_record
+from benchmarks.options import names, options
+from benchmarks.report import Report
 from benchmarks.table import Cell, Table, difference, missing, number, word
 from sift_core.answering import LanguageModel
 from sift_core.answering.in_context import InContextAnswerer
@@ -265,8 +266,8 @@ def _is_reference(arm: str) -> bool:
     return arm in BOUNDS or arm.endswith(f": {NEAREST}")
 
 
-def main(options: Sequence[str] | None = None) -> None:
-    arguments = parse(options)
+def main() -> None:
+    arguments = parse()
     if arguments.data is not None:
         with ResultsFile(arguments.results) as file:
             collections = [
@@ -280,24 +281,21 @@ def main(options: Sequence[str] | None = None) -> None:
             measure(collections, Reader(language_model), file, n_questions=arguments.questions)
     rows = read_rows(arguments.results)
     table = table_of(rows)
-    print(f"\n{table.as_text()}")
+    table.show()
     if arguments.markdown:
         arguments.markdown.write_text(table.as_markdown(), "utf-8")
-    if arguments.json:
-        write_record(arguments.json, rows=summary(rows), bars=[], packages=PACKAGES)
+    Report(rows=summary(rows)).finish(arguments.json, PACKAGES)
 
 
-def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options, those of the command line if None."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parse() -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = options(__doc__, quick="two questions of squad")
     parser.add_argument("--data", type=Path, help="has corpus/SET and dev/SET; measures")
-    parser.add_argument("--sets", type=lambda text: text.split(","), default=SETS)
+    parser.add_argument("--sets", type=names, default=SETS)
     parser.add_argument("--questions", type=int, default=50, help="of each set, at most 200")
-    parser.add_argument("--quick", action="store_true", help="two questions of squad")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where rows are kept")
-    parser.add_argument("--json", type=Path, help="where to write the record")
     parser.add_argument("--markdown", type=Path, help="where to write the table")
-    arguments = parser.parse_args(options)
+    arguments = parser.parse_args()
     if arguments.quick:
         vars(arguments).update(QUICK)
     return arguments

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.retrieval import N_VERSIONS
+from benchmarks.retrieval import N_VERSIONS, restricted
 from benchmarks.retrieval_methods import methods
 from benchmarks.text_variants import textual_variants, versions
 from sift_core.evaluation.data import (
@@ -116,12 +116,4 @@ def smaller(read: RetrievalSet) -> RetrievalSet:
     gold = sorted(set().union(*(question.gold for question in asked)))
     others = generator.permutation(np.setdiff1d(np.arange(len(read.passages)), gold))
     kept = sorted([*gold, *others[: max(0, N_PASSAGES - len(gold))].tolist()])
-    new = {row: position for position, row in enumerate(kept)}
-    return replace(
-        read,
-        passages=[read.passages[row] for row in kept],
-        questions=[
-            replace(one, grades={new[row]: grade for row, grade in one.grades.items()})
-            for one in asked
-        ],
-    )
+    return restricted(replace(read, questions=asked), kept)

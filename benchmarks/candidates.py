@@ -12,7 +12,6 @@ bars.toml has what must be reached.
 
 from __future__ import annotations
 
-import argparse
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy and Faiss load their libraries
@@ -23,15 +22,13 @@ os.environ["NUMBA_NUM_THREADS"] = "1"
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
-from pathlib import Path
 
 import faiss
 import numpy as np
 from qdrant_client import QdrantClient
 
-from benchmarks.bars import load_bars
+from benchmarks.options import options
 from benchmarks.qdrant_servers import answering, answering_grpc
-from benchmarks.records import write_record
 from benchmarks.report import Report
 from benchmarks.selection_data import collection, queries
 from benchmarks.timing import medians_ms, timed
@@ -61,9 +58,8 @@ class Effort:
     n_queries: int = 20
     rounds: int = 5
 
-    @classmethod
-    def quick(cls) -> Effort:
-        return cls(n_faiss=20_000, n_queries=6, rounds=3)
+
+QUICK = Effort(n_faiss=20_000, n_queries=6, rounds=3)
 
 
 def measure(report: Report, effort: Effort) -> None:
@@ -78,8 +74,8 @@ def measure(report: Report, effort: Effort) -> None:
         ]
         case = Case(report=report, effort=effort, vectors=vectors, asked=asked, ratios=ratios)
         case.faiss()
-        case.rest()
-        case.grpc()
+        case.qdrant("REST", "rest_over_bare", answering, connect)
+        case.qdrant("gRPC", "grpc_over_bare", answering_grpc, connect_grpc)
     report.heading("The worst of every shape")
     for key, name in (
         ("faiss_over_bare", f"Faiss of {effort.n_faiss:,}: fetch over search_and_reconstruct"),
@@ -124,13 +120,7 @@ class Case:
                 },
             )
 
-    def rest(self) -> None:
-        self._qdrant("REST", "rest_over_bare", answering, connect)
-
-    def grpc(self) -> None:
-        self._qdrant("gRPC", "grpc_over_bare", answering_grpc, connect_grpc)
-
-    def _qdrant(
+    def qdrant(
         self,
         protocol: str,
         key: str,
@@ -140,10 +130,7 @@ class Case:
         d = self.vectors.shape[1]
         for k in N_CANDIDATES:
             memory = InMemorySource(self.vectors[:k], [TEXT] * k)
-            with (
-                answering(memory.fetch(self.asked[0], k)) as url,
-                closing(connect(url)) as client,
-            ):
+            with answering(memory.fetch(self.asked[0], k)) as url, closing(connect(url)) as client:
                 source = QdrantSource(client, "docs")
 
                 def bare(query: Query, k: int = k, client: QdrantClient = client) -> object:
@@ -184,16 +171,11 @@ def documents(n: int) -> list[Document]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="smaller stores, fewer rounds")
-    parser.add_argument("--json", type=Path, help="where to write the record")
-    arguments = parser.parse_args()
+    arguments = options(__doc__, quick="smaller stores, fewer rounds").parse_args()
     load_compiled()  # what a process that selects a lot runs
-    report = Report(bar_numbers=load_bars("candidates"))
-    measure(report, Effort.quick() if arguments.quick else Effort())
-    report.summarize()
-    if arguments.json:
-        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=PACKAGES)
+    report = Report(section="candidates")
+    measure(report, QUICK if arguments.quick else Effort())
+    report.finish(arguments.json, PACKAGES)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,11 @@ that what else the machine does meets all of them alike; the fastest of each cou
 stands beside it. Files are in the system's cache after the first round, which is not counted, and
 so is the package's bytecode, as in an installation. The selection is of 10 among 200. Compiling is
 measured once. The longest of 500 selections is the one that loads the loops if they are on disk.
-The search is of a store with one chunk; torch and sentence-transformers stand beside it, which it
-does not import any more.
+The search is of a store with one chunk.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -24,8 +22,7 @@ from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from pathlib import Path
 
-from benchmarks.bars import load_bars
-from benchmarks.records import write_record
+from benchmarks.options import options
 from benchmarks.report import Report
 
 SELECT = """
@@ -52,20 +49,12 @@ COMMANDS = {
     "from sift_core import select": ["-c", "from sift_core import select"],
     "one selection": ["-c", SELECT.format("")],
     "one selection, compiled loops loaded": ["-c", LOADED],
-    "import typer and rich": ["-c", "import typer, rich.console, rich.markdown"],
     "sift --help": ["-m", "sift_core.cli", "--help"],
-    "import torch": ["-c", "import torch"],
-    "import sentence_transformers": ["-c", "import sentence_transformers"],
     "sift search": ["-m", "sift_core.cli", "search", "a question"],
 }
 # The others are started as many times more often: on a noisy machine the fastest of fifteen still
 # differs by 20 ms from the next fifteen's, which is half of what an import may take.
-SLOW = {
-    "one selection, compiled loops loaded",
-    "import torch",
-    "import sentence_transformers",
-    "sift search",
-}
+SLOW = {"one selection, compiled loops loaded", "sift search"}
 QUICK_TIMES = 4
 
 
@@ -122,12 +111,11 @@ def measure(repetitions: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--repetitions", type=int, default=15)
-    parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles the package
-    report = Report(bar_numbers=load_bars("cold_start"))
+    report = Report(section="cold_start")
     with indexed_folder():
         times = measure(arguments.repetitions)
     times["one selection, loops compiled first"] = [compiled_anew()]
@@ -140,9 +128,8 @@ def main() -> None:
     fastest = {name: min(found) for name, found in times.items()}
     report.heading("fastest of each, and median")
     for name, found in times.items():
-        row = {"case": name, "ms": round(fastest[name], 1)}
-        report.rows.append({**row, "median_ms": round(statistics.median(found), 1)})
-        print(f"  {fastest[name]:8.0f} ms {statistics.median(found):8.0f} ms  {name}", flush=True)
+        median_ms = round(statistics.median(found), 1)
+        report.add(case=name, ms=round(fastest[name], 1), median_ms=median_ms)
     report.heading("Bars")
     report.judge("sift --help, ms", fastest["sift --help"], "help_ms", "lower")
     report.judge("sift search, ms", fastest["sift search"], "search_ms", "lower")
@@ -152,9 +139,7 @@ def main() -> None:
     first = fastest["one selection"] - fastest["from sift_core import select"]
     report.judge("the first selection of a process, ms", first, "first_selection_ms", "lower")
     report.judge(f"{longest}, ms", fastest[longest], "longest_selection_ms", "lower")
-    if arguments.json is not None:
-        packages = ["numpy", "numba", "typer", "rich", "sift-rerank"]
-        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=packages)
+    report.finish(arguments.json, ["numpy", "numba", "typer", "rich", "sift-rerank"])
 
 
 if __name__ == "__main__":

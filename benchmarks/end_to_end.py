@@ -3,7 +3,7 @@
     python -m benchmarks.end_to_end --data FOLDER [--rows N] [--reads N] [--learns N] [--json FILE]
 
 Questions of hotpotqa over 100,000 chunks: its passages, and made-up ones, each half of two. Every
-mode and effort of an engine over Faiss, and reading over Qdrant's local mode; beside them what
+mode and effort of an engine over Faiss; beside them what
 does without us: LlamaIndex's own query engine with the ten nearest chunks, and a script of PEFT
 and transformers that learns from the nearest. All with SmolLM2-135M in the CPU's number type,
 MiniLM by ONNX Runtime, one thread, and exactly 32 new tokens. A stage's time is a median over the
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,21 +23,16 @@ from typing import Any, TypeAlias
 import faiss
 import numpy as np
 import torch
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import CompletionResponse, CustomLLM, LLMMetadata
 from llama_index.core.llms.callbacks import llm_completion_callback
-from qdrant_client import QdrantClient
-from qdrant_client.models import Distance, VectorParams
 
 from benchmarks.answers_data import smaller
-from benchmarks.bars import load_bars
 from benchmarks.embedding_cache import project_cache
-from benchmarks.fine_tuning_memory import CLEAR_PEAK, why_not
 from benchmarks.fine_tuning_rivals import plain_peft
-from benchmarks.integrations_engines import faiss_index
-from benchmarks.process_memory import peak_mib, resident_mib, return_freed_memory
-from benchmarks.records import write_record
+from benchmarks.integrations_engines import PreparedQueries, faiss_index
+from benchmarks.options import options
+from benchmarks.process_memory import peak_mib, reset_peak, resident_mib, return_freed_memory
 from benchmarks.report import Report
 from sift_core import CandidateSource, Document, Embedder, load_compiled
 from sift_core.answering import AnswerEngine, LanguageModel, LearningOptions, learn_collection
@@ -47,13 +41,12 @@ from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.cli.options import DEFAULT_EMBEDDER
 from sift_core.embedders.loading import load_embedder
 from sift_core.evaluation.data import read_retrieval_set
-from sift_core.sources import FaissSource, QdrantSource
+from sift_core.sources import FaissSource
 from sift_core.types import FloatArray
 
 PACKAGES = [
     "numpy",
     "faiss-cpu",
-    "qdrant-client",
     "llama-index-core",
     "onnxruntime",
     "torch",
@@ -108,7 +101,7 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
     n_questions = 1 + max(arguments.reads, arguments.learns)
     searched = chunks(arguments.data, arguments.rows, n_questions)
     embedding = load_embedder(DEFAULT_EMBEDDER)
-    runs: list[tuple[str, str, int, Ask]] = []
+    runs: list[tuple[str, int, Ask]] = []
     with TemporaryDirectory() as folder:
         index = faiss.IndexFlatIP(searched.vectors.shape[1])
         index.add(searched.vectors)
@@ -119,41 +112,35 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
         adapter = learn_collection(model, sample, folder, n_chunks=64)
         merging = engine_over(source, model, embedding, adapter)
         runs += [
-            ("base", "Faiss", arguments.reads, ours(engine, mode="base")),
-            ("context", "Faiss", arguments.reads, ours(engine, mode="context")),
-            ("learned", "Faiss", arguments.reads, ours(merging, mode="learned")),
+            ("base", arguments.reads, ours(engine, mode="base")),
+            ("context", arguments.reads, ours(engine, mode="context")),
+            ("learned", arguments.reads, ours(merging, mode="learned")),
         ]
         for mode in ("fine_tune", "both"):
             for effort in ("quick", "balanced", "thorough"):
                 ask = ours(engine, mode=mode, effort=effort)
-                runs.append((f"{mode}, {effort}", "Faiss", arguments.learns, ask))
+                runs.append((f"{mode}, {effort}", arguments.learns, ask))
         for n in (12, 50):
             peft = peft_script(index, searched.texts, model, embedding, n)
-            runs.append((f"PEFT script, {n} chunks", "Faiss", arguments.learns, peft))
-        over_qdrant = engine_over(qdrant_source(searched), model, embedding)
-        runs.append(("context", "Qdrant", arguments.reads, ours(over_qdrant, mode="context")))
+            runs.append((f"PEFT script, {n} chunks", arguments.learns, peft))
         llama = llama_index_engine(searched, model, embedding)
-        runs.append(("LlamaIndex query engine", "Faiss", arguments.reads, llama))
+        runs.append(("LlamaIndex query engine", arguments.reads, llama))
         report.heading(f"From question to last token over {arguments.rows:,} chunks")
-        for name, store, n, ask in runs:
-            add_row(report, name, store, ask, searched.questions[: n + 1])
+        for name, n, ask in runs:
+            add_row(report, name, ask, searched.questions[: n + 1])
     shares = [row["select_share"] for row in report.rows if "select_s" in row]
     report.judge("the largest share that selection takes", max(shares), "selection_share", "lower")
 
 
-def add_row(report: Report, name: str, store: str, ask: Ask, questions: Sequence[str]) -> None:
+def add_row(report: Report, name: str, ask: Ask, questions: Sequence[str]) -> None:
     """Ask the questions one after another; the first is not counted."""
     ask(questions[0])
-    has_peak = not why_not()
     return_freed_memory()
-    before = resident_mib()
-    if has_peak:
-        CLEAR_PEAK.write_text("5")
+    before, has_peak = resident_mib(), reset_peak()
     found = [ask(question) for question in questions[1:]]
     totals = np.array([sum(stages.values()) for stages in found])
     row: dict[str, Any] = {
         "case": name,
-        "store": store,
         "n": len(found),
         "p50_s": round(float(np.median(totals)), 4),
         "p99_s": round(float(np.percentile(totals, 99)), 4),
@@ -167,8 +154,7 @@ def add_row(report: Report, name: str, store: str, ask: Ask, questions: Sequence
     if "select" in found[0]:
         taken = [stages["select"] / sum(stages.values()) for stages in found]
         row["select_share"] = round(float(np.median(taken)), 5)
-    report.rows.append(row)
-    print("  ", ", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    report.add(**row)
 
 
 def engine_over(
@@ -203,19 +189,6 @@ def ours(engine: AnswerEngine, **options: Any) -> Ask:
     return ask
 
 
-def qdrant_source(searched: Chunks) -> QdrantSource:
-    """Return the chunks in Qdrant's local mode, in memory."""
-    client = QdrantClient(":memory:")
-    size = searched.vectors.shape[1]
-    client.create_collection("chunks", VectorParams(size=size, distance=Distance.COSINE))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*[Ll]ocal mode.*", UserWarning)  # over 20,000 points
-        client.upload_collection(
-            "chunks", searched.vectors, payload=[{"text": text} for text in searched.texts]
-        )
-    return QdrantSource(client, "chunks")
-
-
 def peft_script(
     index: faiss.Index, texts: Sequence[str], model: LanguageModel, embedding: Embedder, n: int
 ) -> Ask:
@@ -245,8 +218,9 @@ def peft_script(
 def llama_index_engine(searched: Chunks, model: LanguageModel, embedding: Embedder) -> Ask:
     """Return a call of LlamaIndex's query engine over the ten nearest, with the same models."""
     index = faiss_index(searched.vectors, text=searched.texts.__getitem__)
+    asked = {one: list(map(float, embedding.embed_query(one))) for one in searched.questions}
     engine = index.as_query_engine(
-        llm=PlainLLM(model), similarity_top_k=N_READ, embed_model=QueryEmbedding(embedding)
+        llm=PlainLLM(model), similarity_top_k=N_READ, embed_model=PreparedQueries(asked, embedding)
     )
 
     def ask(question: str) -> Stages:
@@ -280,25 +254,6 @@ class PlainLLM(CustomLLM):
         raise NotImplementedError("only whole answers are timed")
 
 
-class QueryEmbedding(BaseEmbedding):
-    """Our embedder as LlamaIndex's."""
-
-    _embedder: Any = PrivateAttr()
-
-    def __init__(self, embedding: Embedder) -> None:
-        super().__init__(model_name=embedding.name)
-        self._embedder = embedding
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return list(map(float, self._embedder.embed_query(query)))
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return self._get_query_embedding(query)
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        raise AssertionError(f"vectors are at hand, but got {text[:40]!r}")
-
-
 def _generate(model: Any, tokenizer: Any, prompt: str) -> str:
     """Answer as the model's chat template puts it, greedily."""
     messages = [{"role": "user", "content": prompt}]
@@ -316,19 +271,15 @@ def _generate(model: Any, tokenizer: Any, prompt: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the corpora")
+    parser = options(__doc__, data=True)
     parser.add_argument("--rows", type=int, default=100_000, help="chunks in each store")
     parser.add_argument("--reads", type=int, default=24, help="questions where nothing is learned")
     parser.add_argument("--learns", type=int, default=4, help="questions of the other modes")
-    parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args()
     load_compiled()  # what a process that selects a lot runs
-    report = Report(bar_numbers=load_bars("end_to_end"))
+    report = Report(section="end_to_end")
     measure(report, arguments)
-    report.summarize()
-    if arguments.json:
-        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=PACKAGES)
+    report.finish(arguments.json, PACKAGES)
 
 
 if __name__ == "__main__":

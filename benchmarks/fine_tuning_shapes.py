@@ -8,7 +8,6 @@ embedding stays in a cache that would not in use.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
-    LlamaConfig,
     PreTrainedConfig,
     PreTrainedTokenizerFast,
 )
 
 from sift_core.answering import LanguageModel
-
-ENDS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,20 +35,14 @@ class Shape:
     name: str
     config: PreTrainedConfig
 
-    def model(self, dtype: torch.dtype = torch.float32) -> Any:
+    def language_model(self, dtype: torch.dtype = torch.float32) -> LanguageModel:
         """Return a model with random weights, the same ones at each call."""
         with torch.random.fork_rng():
             torch.manual_seed(0)
             model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
                 self.config, dtype=dtype
             )
-            return model.eval()
-
-    def language_model(self, dtype: torch.dtype = torch.float32) -> LanguageModel:
-        return LanguageModel(
-            self.model(dtype),
-            word_tokenizer(self.config.vocab_size, self.config.max_position_embeddings),
-        )
+        return LanguageModel(model.eval(), self._tokenizer())
 
     def texts(self, n_texts: int, n_tokens: int, *, seed: int = 0) -> list[str]:
         """Return different texts of `n_tokens` tokens each."""
@@ -60,43 +50,22 @@ class Shape:
         drawn = numbers.integers(1, self.config.vocab_size, (n_texts, n_tokens))
         return [" ".join(f"w{token}" for token in row) for row in drawn]
 
-
-@cache
-def word_tokenizer(n_words: int, window: int) -> PreTrainedTokenizerFast:
-    """Return a tokenizer with one token a word "w1" ... and "<s>" as token 0."""
-    vocabulary = {"<s>": 0, **{f"w{i}": i for i in range(1, n_words)}}
-    tokenizer = Tokenizer(models.WordLevel(vocab=vocabulary, unk_token="<s>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="<s>", model_max_length=window
-    )
-
-
-def llama(name: str, *, window: int = 1024, vocabulary: int, **sizes: Any) -> Shape:
-    """Return a Llama shape with a tied head; `sizes` as `LlamaConfig` calls them."""
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        max_position_embeddings=window,
-        tie_word_embeddings=True,
-        **ENDS,
-        **sizes,
-    )
-    return Shape(name=name, config=config)
+    def _tokenizer(self) -> PreTrainedTokenizerFast:
+        """Return a tokenizer with one token a word "w1" ... and "<s>" as token 0."""
+        vocabulary = {"<s>": 0, **{f"w{i}": i for i in range(1, self.config.vocab_size)}}
+        tokenizer = Tokenizer(models.WordLevel(vocab=vocabulary, unk_token="<s>"))
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+            tokenizer_object=tokenizer,
+            bos_token="<s>",
+            eos_token="<s>",
+            model_max_length=self.config.max_position_embeddings,
+        )
 
 
-def small_llama() -> Shape:
-    """Return the shape of a Llama of 8.3 million parameters."""
-    return llama(
-        "Llama 8.3 M",
-        vocabulary=8192,
-        hidden_size=256,
-        intermediate_size=672,
-        num_hidden_layers=8,
-        num_attention_heads=4,
-    )
-
-
-def gpt2() -> Shape:
-    """Return GPT-2's smallest shape, 124 M."""
-    config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **ENDS)
-    return Shape(name="GPT-2 124 M", config=config)
+GPT2 = Shape(
+    name="GPT-2 124 M",
+    config=GPT2Config(
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0
+    ),
+)

@@ -10,7 +10,6 @@ and LangChain against Qdrant's REST. bars.toml has what must be reached; a test 
 
 from __future__ import annotations
 
-import argparse
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy and Faiss load their libraries
@@ -18,11 +17,8 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 os.environ["NUMBA_NUM_THREADS"] = "1"
 
-from pathlib import Path
-
 from benchmarks import integrations_load, integrations_overhead
-from benchmarks.bars import load_bars
-from benchmarks.records import write_record
+from benchmarks.options import options
 from benchmarks.report import Report
 from sift_core import load_compiled
 
@@ -43,26 +39,18 @@ PACKAGES = [
     "torch",
     "transformers",
 ]
-PARTS = {
-    "overhead": (integrations_overhead.measure, integrations_overhead.Effort),
-    "load": (integrations_load.measure, integrations_load.Effort),
-}
+PARTS = {"overhead": integrations_overhead.measure, "load": integrations_load.measure}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer documents, fewer rounds")
+    parser = options(__doc__, quick="fewer documents, fewer rounds")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run")
-    parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args()
     load_compiled()  # what a process that selects a lot runs
-    report = Report(bar_numbers=load_bars("integrations"))
+    report = Report(section="integrations")
     for part in arguments.only:
-        measure, effort = PARTS[part]
-        measure(report, effort.quick() if arguments.quick else effort())
-    report.summarize()
-    if arguments.json:
-        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=PACKAGES)
+        PARTS[part](report, quick=arguments.quick)
+    report.finish(arguments.json, PACKAGES)
 
 
 if __name__ == "__main__":

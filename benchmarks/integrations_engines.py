@@ -109,14 +109,12 @@ def engine(
     index: VectorStoreIndex,
     embed_model: BaseEmbedding,
     postprocessors: list[BaseNodePostprocessor],
-    *,
-    n_candidates: int = N_CANDIDATES,
 ) -> BaseQueryEngine:
     """Return a query engine that answers nothing, at once."""
     llm = MockLLM()  # is not asked; without one, OpenAI's would be built
     return index.as_query_engine(
         llm=llm,
-        similarity_top_k=n_candidates,
+        similarity_top_k=N_CANDIDATES,
         embed_model=embed_model,
         node_postprocessors=postprocessors,
         response_synthesizer=FirstNodes(llm=llm),

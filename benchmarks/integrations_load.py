@@ -1,6 +1,6 @@
 """100 async queries at once through each framework: answers, and stalls of the loop.
 
-The Qdrant that is asked runs in a process of its own (integrations_server.py), so that its
+The Qdrant that is asked runs in a process of its own (qdrant_servers.py), so that its
 work and its interpreter lock are not counted as ours. A task in the loop sleeps 1 ms again and
 again; what a sleep takes beyond that is a stall. Others who work on the machine stall it too, so
 that the bar is held against what this process computed meanwhile, at most the stall itself.
@@ -25,7 +25,6 @@ from langchain_core.embeddings import Embeddings
 from langchain_qdrant import QdrantVectorStore as LangChainQdrant
 from llama_index.core import VectorStoreIndex
 from llama_index.core.llms import MockLLM
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.query_engine import BaseQueryEngine, RetrieverQueryEngine
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
@@ -50,7 +49,7 @@ from llama_index.postprocessor.sift import SIFTReranker
 from llama_index.postprocessor.sift import SIFTRetriever as LlamaRetriever
 from sift_core import ContextSelector
 
-N_AT_ONCE = 100
+N_AT_ONCE, ROUNDS = 100, 5  # of each way
 BEAT_S = 0.001
 VECTOR_NAME = "text-dense"  # LlamaIndex's own
 WITHOUT, RERANKER = "without SIFT", "SIFTReranker"
@@ -60,59 +59,44 @@ Ask = Callable[[str], Awaitable[list[str]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How much to measure."""
-
-    rounds: int = 5  # each way
-    n_at_once: int = N_AT_ONCE
-    n_candidates: int = N_CANDIDATES
-
-    @classmethod
-    def quick(cls) -> Effort:
-        return cls(rounds=2)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Load:
     """What one round of queries at once showed.
 
     Args:
         stall_ms: The longest time that the loop was away, beyond the sleep.
         own_ms: The longest such time counting only what this process computed.
-        seconds: Of the whole round.
         foreign: How many texts were another query's.
         unanswered: How many queries had not the number of texts that they should.
     """
 
     stall_ms: float
     own_ms: float
-    seconds: float
     foreign: int
     unanswered: int
 
 
-def measure(report: Report, effort: Effort) -> None:
+def measure(report: Report, *, quick: bool) -> None:
     """Run the load through both frameworks and judge the bars."""
-    asyncio.run(_measure(report, effort))
+    asyncio.run(_measure(report, 2 if quick else ROUNDS))
 
 
-async def _measure(report: Report, effort: Effort) -> None:
-    selection_ms = longest_selection_ms(effort.n_candidates)
-    n = effort.n_at_once
-    report.heading(f"{n} queries at once against Qdrant's REST, K {effort.n_candidates}")
-    add(report, case="selection alone", method="longest of 100", ms=selection_ms)
-    async with load_ways(effort.n_candidates) as ways:
+async def _measure(report: Report, n_rounds: int) -> None:
+    selection_ms = longest_selection_ms()
+    report.heading(f"{N_AT_ONCE} queries at once against Qdrant's REST, K {N_CANDIDATES}")
+    report.add(case="selection alone", method="longest of 100", ms=selection_ms)
+    async with load_ways() as ways:
         for framework, asks in ways.items():
             rounds: dict[str, list[Load]] = {name: [] for name in asks}
             for ask in asks.values():
-                await at_once(ask, n)
+                await at_once(ask)
             gc.collect()
             gc.freeze()
-            for _ in range(effort.rounds):
+            for _ in range(n_rounds):
                 for name, ask in asks.items():
-                    rounds[name].append(await at_once(ask, n))
+                    rounds[name].append(await at_once(ask))
             for name, loads in rounds.items():
-                add(report, case=f"{framework}, {n} at once", method=name, **summary(loads, n))
+                case = f"{framework}, {N_AT_ONCE} at once"
+                report.add(case=case, method=name, **summary(loads))
             ours = {name: loads for name, loads in rounds.items() if name != WITHOUT}
             for name, loads in ours.items():
                 worst_ms = max_own_ms(loads)
@@ -136,43 +120,33 @@ async def _measure(report: Report, effort: Effort) -> None:
             )
 
 
-def add(report: Report, **row: Any) -> None:
-    """Add and print one row."""
-    report.rows.append(row)
-    print("  " + ", ".join(f"{name} {value}" for name, value in row.items()), flush=True)
-
-
 def max_own_ms(loads: list[Load]) -> float:
     return max(load.own_ms for load in loads)
 
 
-def summary(loads: list[Load], n: int) -> dict[str, Any]:
+def summary(loads: list[Load]) -> dict[str, Any]:
     """Return one row of several rounds."""
     return {
         "worst_stall_ms": round(max(load.stall_ms for load in loads), 1),
         "worst_own_ms": round(max_own_ms(loads), 1),
         "median_own_ms": round(float(np.median([load.own_ms for load in loads])), 1),
-        "queries_a_second": round(n / float(np.median([x.seconds for x in loads])), 1),
         "foreign": sum(load.foreign for load in loads),
         "unanswered": sum(load.unanswered for load in loads),
     }
 
 
-async def at_once(ask: Ask, n: int) -> Load:
-    """Return what `n` queries at once do, each of which expects texts of its own."""
+async def at_once(ask: Ask) -> Load:
+    """Return what all queries at once do, each of which expects texts of its own."""
     gc.collect()
     stalls: list[tuple[float, float]] = []
     heart = asyncio.create_task(beat(stalls))
     await asyncio.sleep(5 * BEAT_S)
-    started = time.perf_counter()
-    answers = await asyncio.gather(*(ask(question(i)) for i in range(n)))
-    seconds = time.perf_counter() - started
+    answers = await asyncio.gather(*(ask(question(i)) for i in range(N_AT_ONCE)))
     await asyncio.sleep(5 * BEAT_S)  # the beat that waits now counts too
     heart.cancel()
     return Load(
         stall_ms=1000 * max(wall for wall, _ in stalls),
         own_ms=1000 * max(min(stall) for stall in stalls),
-        seconds=seconds,
         foreign=sum(not is_own(text, i) for i, texts in enumerate(answers) for text in texts),
         unanswered=sum(len(texts) < N_CHOSEN for texts in answers),
     )
@@ -190,9 +164,9 @@ async def beat(stalls: list[tuple[float, float]]) -> None:
         stalls.append((late, time.process_time() - computed))
 
 
-def longest_selection_ms(n_candidates: int) -> float:
+def longest_selection_ms() -> float:
     """Return the longest of 100 selections alone, in milliseconds."""
-    asked, vectors = problem(n_candidates)
+    asked, vectors = problem()
     selector = ContextSelector()
     selector.select(asked[0], vectors, N_CHOSEN)
     times = []
@@ -203,12 +177,12 @@ def longest_selection_ms(n_candidates: int) -> float:
     return round(1000 * max(times), 3)
 
 
-def problem(n_candidates: int) -> tuple[np.ndarray, np.ndarray]:
+def problem() -> tuple[np.ndarray, np.ndarray]:
     """Return unit queries (100, d), and documents (k, d) nearest to the first one first."""
-    generator = np.random.default_rng(n_candidates)
-    vectors = collection("text", 10 * n_candidates, DIMENSION, generator)
+    generator = np.random.default_rng(N_CANDIDATES)
+    vectors = collection("text", 10 * N_CANDIDATES, DIMENSION, generator)
     base = queries(vectors, 1, generator)[0]
-    nearest = vectors[np.argsort(-(vectors @ base))[:n_candidates]]
+    nearest = vectors[np.argsort(-(vectors @ base))[:N_CANDIDATES]]
     noise = generator.standard_normal((N_AT_ONCE, DIMENSION)).astype(np.float32)
     noise[0] = 0.0
     asked = base + 0.3 * noise / np.linalg.norm(noise, axis=1, keepdims=True).clip(1e-9)
@@ -225,9 +199,9 @@ def is_own(text: str, group: int) -> bool:
 
 
 @asynccontextmanager
-async def load_ways(n_candidates: int) -> AsyncIterator[dict[str, dict[str, Ask]]]:
+async def load_ways() -> AsyncIterator[dict[str, dict[str, Ask]]]:
     """Yield framework → way → function that answers a question, all against one server."""
-    asked, vectors = problem(n_candidates)
+    asked, vectors = problem()
     prepared = {question(i): row.tolist() for i, row in enumerate(asked)}
     served = {"asked": asked, "vectors": vectors}
     llama = Served(
@@ -239,8 +213,8 @@ async def load_ways(n_candidates: int) -> AsyncIterator[dict[str, dict[str, Ask]
         aclient, client = AsyncQdrantClient(**options), QdrantClient(**options)
         try:
             yield {
-                "LlamaIndex": llama_ways(aclient, prepared, n_candidates),
-                "LangChain": chain_ways(client, aclient, prepared, n_candidates),
+                "LlamaIndex": llama_ways(aclient, prepared),
+                "LangChain": chain_ways(client, aclient, prepared),
             }
         finally:
             await aclient.close()
@@ -267,9 +241,7 @@ def chain_payloads(vectors: np.ndarray) -> list[list[dict[str, Any]]]:
     ]
 
 
-def llama_ways(
-    aclient: AsyncQdrantClient, prepared: dict[str, list[float]], n_candidates: int
-) -> dict[str, Ask]:
+def llama_ways(aclient: AsyncQdrantClient, prepared: dict[str, list[float]]) -> dict[str, Ask]:
     embed_model = PreparedQueries(prepared)
     store = LlamaQdrant("llama", aclient=aclient, index_doc_id=False)
     index = VectorStoreIndex.from_vector_store(store, embed_model=embed_model)
@@ -281,13 +253,10 @@ def llama_ways(
 
         return ask
 
-    def reranked(rerankers: list[BaseNodePostprocessor]) -> BaseQueryEngine:
-        return engine(index, embed_model, rerankers, n_candidates=n_candidates)
-
-    retriever = LlamaRetriever.from_index(index, top_n=N_CHOSEN, candidates=n_candidates)
+    retriever = LlamaRetriever.from_index(index, top_n=N_CHOSEN, candidates=N_CANDIDATES)
     return {
-        WITHOUT: asking(reranked([])),
-        RERANKER: asking(reranked([SIFTReranker(top_n=N_CHOSEN)])),
+        WITHOUT: asking(engine(index, embed_model, [])),
+        RERANKER: asking(engine(index, embed_model, [SIFTReranker(top_n=N_CHOSEN)])),
         "SIFTRetriever": asking(RetrieverQueryEngine(retriever, FirstNodes(llm=MockLLM()))),
     }
 
@@ -312,12 +281,11 @@ def chain_ways(
     client: QdrantClient,
     aclient: AsyncQdrantClient,
     prepared: dict[str, list[float]],
-    n_candidates: int,
 ) -> dict[str, Ask]:
     store = LangChainQdrant(client, "chain", embedding=PreparedEmbeddings(prepared))
-    settings = {"vectorstore": store, "k": N_CHOSEN, "fetch_k": n_candidates}
+    settings = {"vectorstore": store, "k": N_CHOSEN, "fetch_k": N_CANDIDATES}
     retrievers = {
-        WITHOUT: store.as_retriever(search_kwargs={"k": n_candidates}),
+        WITHOUT: store.as_retriever(search_kwargs={"k": N_CANDIDATES}),
         "SIFTRetriever": LangChainRetriever(**settings),
         "SIFTRetriever, async client": LangChainRetriever(**settings, async_client=aclient),
     }

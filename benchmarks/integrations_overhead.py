@@ -42,15 +42,14 @@ class Effort:
     n_documents: int = 100_000
     n_queries: int = 20
     rounds: int = 5
-    cross_encoder_rounds: int = 1
-
-    @classmethod
-    def quick(cls) -> Effort:
-        return cls(n_documents=20_000, n_queries=5, rounds=3)
 
 
-def measure(report: Report, effort: Effort) -> None:
+QUICK = Effort(n_documents=20_000, n_queries=5, rounds=3)
+
+
+def measure(report: Report, *, quick: bool) -> None:
     """Measure both comparisons and judge their bars."""
+    effort = QUICK if quick else Effort()
     faiss.omp_set_num_threads(1)
     torch.set_num_threads(1)
     n = effort.n_documents
@@ -80,11 +79,11 @@ def measure(report: Report, effort: Effort) -> None:
             f"reranker_over_none_{data.lower()}",
             better="lower",
         )
-    against_cross_encoder(report, effort, index, prepared)
+    against_cross_encoder(report, index, prepared)
 
 
 def against_cross_encoder(
-    report: Report, effort: Effort, index: VectorStoreIndex, prepared: dict[str, list[float]]
+    report: Report, index: VectorStoreIndex, prepared: dict[str, list[float]]
 ) -> None:
     """Time the same candidates through SIFT and through a cross-encoder, and judge the bar."""
     embed_model = PreparedQueries(prepared)
@@ -99,7 +98,7 @@ def against_cross_encoder(
             CROSS: cross_encoder(folder),
         }
         timers = {name: timed(reranking(each)) for name, each in rerankers.items()}
-        times = medians_ms(WITH, timers, problems, rounds=effort.cross_encoder_rounds)
+        times = medians_ms(WITH, timers, problems, rounds=1)
     report.times(case, "text", WITH, times)
     report.judge(
         "a MiniLM-sized cross-encoder on the CPU over SIFTReranker, the same candidates",

@@ -3,45 +3,38 @@
     python -m benchmarks.oversampling --data FOLDER [--sets musique,hotpotqa,...] [--quick]
                                       [--json FILE]
 
-Each set of a data folder as it is, with 4 to 64 noisy copies of every passage,
-with unevenly many, and with 4 textual versions. `ContextSelector` chooses 10, 20 and 50 from the
-nearest 200, from the nearest 1,000, and from what `OversamplingSource` makes of 200. Nothing is
-embedded that benchmarks.retrieval has embedded. Rows have fractions; tables and bars have points.
+Each set of a data folder as it is, with 4 to 64 noisy copies of every passage, with unevenly many,
+and with 4 textual versions. `ContextSelector` chooses 10, 20 and 50 from the nearest 200, from the
+nearest 1,000, and from what `OversamplingSource` makes of 200. Passages that benchmarks.retrieval
+has embedded are not embedded again. Rows have fractions; tables and bars have points.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.bars import load_bars
 from benchmarks.embedding_cache import project_cache
 from benchmarks.oversampling_data import N_COPIES, Asked, asked, conditions
-from benchmarks.records import write_record
 from benchmarks.report import Report
-from benchmarks.retrieval import QuestionSet, read_sets
+from benchmarks.retrieval import QuestionSet, read_sets, set_options
 from sift_core import CandidatePool, ContextSelector
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.sources import oversampling as rule
 from sift_core.sources.oversampling import OversamplingSource
 
 PACKAGES = ["numpy", "numba", "sentence-transformers", "sift-rerank"]
 N_CANDIDATES, MANY_CANDIDATES = 200, 1000
 N_SELECT = (10, 20, 50)
 FEW, MANY, ADAPTIVE = f"{N_CANDIDATES}", f"{MANY_CANDIDATES}", "adaptive"
-BEST = "adaptive, 10 contents a choice"  # as good as oversampling can get
 
 Row = dict[str, Any]
 Policy = Callable[[Asked, int], CandidatePool]  # (question, n_select) → pool
@@ -93,17 +86,6 @@ class Found:
         }
 
 
-@contextmanager
-def contents_a_choice(n: int) -> Iterator[None]:
-    """Let `sift_core.sources.oversampling` want so many contents a choice inside the block."""
-    before = rule.DISTINCT_A_CHOICE
-    vars(rule)["DISTINCT_A_CHOICE"] = n
-    try:
-        yield
-    finally:
-        vars(rule)["DISTINCT_A_CHOICE"] = before
-
-
 def measure_set(
     questions: QuestionSet, cache: EmbeddingCache, *, quick: bool, seed: int
 ) -> list[Row]:
@@ -117,8 +99,6 @@ def measure_set(
             for name, policy in POLICIES.items():
                 for n_select in N_SELECT:
                     found[name, n_select].add(one, policy, n_select)
-            with contents_a_choice(10):
-                found[BEST, 20].add(one, adaptive, 20)
         case = {"set": questions.name, "condition": versions.condition}
         rows += [
             {**case, "policy": name, "n_select": n_select, **each.row()}
@@ -166,47 +146,17 @@ def print_means(rows: Sequence[Row]) -> None:
         )
 
 
-def some_questions(questions: QuestionSet, n: int, seed: int) -> QuestionSet:
-    """Return a random subset, of the embeddings too: nothing is embedded for it."""
-    n_all = len(questions.questions)
-    if n >= n_all:
-        return questions
-    drawn = np.sort(np.random.default_rng(seed).choice(n_all, n, replace=False))
-    return replace(
-        questions,
-        questions=[questions.questions[i] for i in drawn],
-        embeddings=questions.embeddings[drawn],
-    )
-
-
 def main() -> None:
-    arguments = parse()
+    parser = set_options(__doc__, quick="10 questions of a set, fewer conditions")
+    arguments = parser.parse_args()
+    arguments.max_queries = arguments.max_queries or (10 if arguments.quick else 60)
     cache = project_cache()
-    report = Report(bar_numbers=load_bars("oversampling"))
-    everything = argparse.Namespace(**{**vars(arguments), "max_queries": None})
-    for complete in read_sets(everything, cache):
-        questions = some_questions(complete, arguments.max_queries, arguments.seed)
+    report = Report(section="oversampling")
+    for questions in read_sets(arguments, cache):
         report.rows += measure_set(questions, cache, quick=arguments.quick, seed=arguments.seed)
     print_means(report.rows)
-    report.heading("Bars")
     judge(report)
-    if arguments.json:
-        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=PACKAGES)
-
-
-def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options, those of the command line if None."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="has corpus/SET and dev/SET")
-    parser.add_argument("--sets", type=lambda text: text.split(","), help="of the folder; all")
-    parser.add_argument("--max-queries", type=int, help="random ones of each set; 60, quick: 10")
-    parser.add_argument("--quick", action="store_true", help="fewer conditions")
-    parser.add_argument("--seed", type=int, default=0, help="of subset and noise")
-    parser.add_argument("--json", type=Path, help="where to write the record")
-    arguments = parser.parse_args(options)
-    if arguments.max_queries is None:
-        arguments.max_queries = 10 if arguments.quick else 60
-    return arguments
+    report.finish(arguments.json, PACKAGES)
 
 
 if __name__ == "__main__":

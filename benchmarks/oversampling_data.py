@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +12,12 @@ from benchmarks.retrieval import QuestionSet
 from benchmarks.text_variants import textual_variants
 from sift_core import CandidatePool, Query
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.search import NOISE_LENGTH, Versions, as_is, nearest, noisy_copies
+from sift_core.evaluation.search import NOISE_LENGTH, Versions, as_is, noisy_copies, pools
 
 N_COPIES = (4, 8, 16, 32, 64)
 MOST_COPIES = 128  # of one passage, where their number is uneven
 N_VARIANTS = 4  # textual versions, those that benchmarks.retrieval has embedded
 DEEPEST = 2000  # candidates that any policy may ask for
-QUERIES_AT_ONCE = 16
 
 
 @dataclass(kw_only=True, eq=False)
@@ -62,14 +61,10 @@ def conditions(
 ) -> Iterator[Versions]:
     """Yield the corpus as it is, with copies, with unevenly many, and with textual versions."""
     plain = as_is(questions.passages, cache)
-    makers: list[Callable[[], Versions]] = [
-        lambda: plain,
-        *(lambda n=n: noisy_copies(plain, n, seed) for n in n_copies),  # type: ignore[misc]
-        lambda: uneven_copies(plain, seed),
-        lambda: textual_variants(questions.passages, N_VARIANTS, 0, cache),  # as it was embedded
-    ]
-    for make in makers:
-        yield make()
+    yield plain
+    yield from (noisy_copies(plain, n, seed) for n in n_copies)
+    yield uneven_copies(plain, seed)
+    yield textual_variants(questions.passages, N_VARIANTS, 0, cache)  # as it was embedded
 
 
 def uneven_copies(plain: Versions, seed: int) -> Versions:
@@ -91,17 +86,14 @@ def uneven_copies(plain: Versions, seed: int) -> Versions:
 
 def asked(questions: QuestionSet, versions: Versions) -> Iterator[Asked]:
     """Yield every question with its `DEEPEST` nearest, found by exact search."""
-    for start in range(0, len(questions.questions), QUERIES_AT_ONCE):
-        batch = questions.embeddings[start : start + QUERIES_AT_ONCE]
-        for i, similarities in enumerate(batch @ versions.embeddings.T):
-            rows = nearest(similarities, DEEPEST)
-            question = questions.questions[start + i]
-            yield Asked(
-                query=Query(text=question.text, embedding=batch[i]),
-                gold=question.gold,
-                source=RankedSource(
-                    embeddings=versions.embeddings[rows],
-                    similarities=np.clip(similarities[rows], -1, 1),
-                    originals=versions.originals[rows],
-                ),
-            )
+    ranked = pools(questions.embeddings, versions.embeddings, DEEPEST)
+    for question, pool in zip(questions.questions, ranked, strict=True):
+        yield Asked(
+            query=Query(text=question.text, embedding=pool.query),
+            gold=question.gold,
+            source=RankedSource(
+                embeddings=pool.embeddings,
+                similarities=np.clip(pool.similarities, -1, 1),
+                originals=versions.originals[pool.rows],
+            ),
+        )

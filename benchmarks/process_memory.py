@@ -5,17 +5,26 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-MIB = 2**20
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+def reset_peak() -> bool:
+    """Let the peak begin anew; return whether the system can do that."""
+    try:
+        _CLEAR_REFS.write_text("5")
+    except OSError:
+        return False
+    return True
 
 
 def resident_mib() -> float:
     """Return the memory of the process that is in RAM now, in MiB."""
-    return kib("VmRSS") / 1024
+    return _mib("VmRSS")
 
 
 def peak_mib() -> float:
-    """Return the most that it was since the process began, in MiB."""
-    return kib("VmHWM") / 1024
+    """Return the most that it was since `reset_peak`, in MiB."""
+    return _mib("VmHWM")
 
 
 def return_freed_memory() -> None:
@@ -25,9 +34,8 @@ def return_freed_memory() -> None:
         trim(0)
 
 
-def kib(field: str) -> int:
-    """Return a field of the system's account of this process, in KiB."""
+def _mib(field: str) -> float:
     for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
         if line.startswith(f"{field}:"):
-            return int(line.split()[1])
+            return int(line.split()[1]) / 1024
     raise OSError(f"/proc/self/status has no {field}")

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import grpc
 import numpy as np
-from qdrant_client import models
+from qdrant_client import QdrantClient, models
 from qdrant_client.conversions.conversion import RestToGrpc
 from qdrant_client.grpc import QueryResponse
 
@@ -144,8 +144,7 @@ class Answers:
             self._vectors.append(
                 json.dumps({served.vector_name: bare} if served.vector_name else bare)
             )
-        size = {"size": served.vectors.shape[1], "distance": "Cosine"}
-        self._info = _info({served.vector_name: size} if served.vector_name else size)
+        self._info = _info(served)
 
     def answer(self, path: str, body: bytes) -> str:
         """Return the result of one request; `path` is what follows the collection's name.
@@ -189,26 +188,13 @@ class Answers:
         return f"{{{', '.join(parts)}}}"
 
 
-def _info(vectors: dict[str, Any]) -> str:
-    config = {
-        "params": {"vectors": vectors},
-        "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10_000},
-        "optimizer_config": {
-            "deleted_threshold": 0.2,
-            "vacuum_min_vector_number": 1000,
-            "default_segment_number": 0,
-            "flush_interval_sec": 5,
-        },
-    }
-    return json.dumps(
-        {
-            "status": "green",
-            "optimizer_status": "ok",
-            "segments_count": 1,
-            "config": config,
-            "payload_schema": {},
-        }
-    )
+def _info(served: Served) -> str:
+    """Return what Qdrant says of such a collection."""
+    size = models.VectorParams(size=served.vectors.shape[1], distance=models.Distance.COSINE)
+    client = QdrantClient(":memory:")
+    name = served.vector_name
+    client.create_collection(served.name, {name: size} if name else size)
+    return client.get_collection(served.name).model_dump_json(exclude_none=True)
 
 
 def _serve_collections(connection: Connection, collections: tuple[Served, ...]) -> None:

@@ -18,21 +18,21 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for small products; torch keeps its own
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from benchmarks import retrieval_plot
-from benchmarks.bars import in_words
 from benchmarks.embedding_cache import project_cache
-from benchmarks.records import write_record
-from benchmarks.retrieval_bars import Row, bars_of
+from benchmarks.options import count, names, options
+from benchmarks.report import Report
+from benchmarks.retrieval_bars import Row, bars_of, print_sets
 from benchmarks.retrieval_methods import methods
-from benchmarks.retrieval_tables import print_sets
 from benchmarks.text_variants import textual_variants
 from sift_core.evaluation import retrieval
-from sift_core.evaluation.data import Passage, Question, read_retrieval_set
+from sift_core.evaluation.data import Passage, Question, RetrievalSet, read_retrieval_set
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.retrieval import Method
 from sift_core.evaluation.search import Versions, as_is, noisy_copies
@@ -58,19 +58,7 @@ class QuestionSet:
     embeddings: np.ndarray
 
 
-def read_set(
-    corpus: Path, queries: Path, *, at_most: int | None, seed: int, cache: EmbeddingCache
-) -> QuestionSet:
-    """Return a question set named after the folder of its corpus."""
-    read = read_retrieval_set(corpus, queries)
-    if at_most is not None:
-        read = read.sample(at_most, seed)
-    return QuestionSet(
-        name=read.name,
-        passages=read.passages,
-        questions=read.questions,
-        embeddings=retrieval.embed_questions(read.questions, cache),
-    )
+Restricted = TypeVar("Restricted", QuestionSet, RetrievalSet)
 
 
 def measure(
@@ -110,48 +98,54 @@ def measure_copies(arguments: argparse.Namespace, cache: EmbeddingCache) -> list
 def read_sets(arguments: argparse.Namespace, cache: EmbeddingCache) -> Iterator[QuestionSet]:
     """Yield the sets of a folder, all or those that are named."""
     folder = arguments.data
-    names = arguments.sets or sorted(path.name for path in (folder / "corpus").iterdir())
-    for name in names:
-        yield read_set(
-            folder / "corpus" / name / "corpus.jsonl.gz",
-            folder / "dev" / name / "queries.jsonl.gz",
-            at_most=arguments.max_queries,
-            seed=arguments.seed,
-            cache=cache,
+    for name in arguments.sets or sorted(path.name for path in (folder / "corpus").iterdir()):
+        corpus = folder / "corpus" / name / "corpus.jsonl.gz"
+        read = read_retrieval_set(corpus, folder / "dev" / name / "queries.jsonl.gz")
+        if arguments.max_queries is not None:
+            read = read.sample(arguments.max_queries, arguments.seed)
+        yield QuestionSet(
+            name=read.name,
+            passages=read.passages,
+            questions=read.questions,
+            embeddings=retrieval.embed_questions(read.questions, cache),
         )
 
 
-def main() -> None:
-    arguments = parse()
-    cache = project_cache()
-    rows = measure_folder(arguments, cache)
-    bars = bars_of(rows)
-    print("\nBars")
-    for record in bars:
-        print(f"  {in_words(record)}")
-    if arguments.plot:
-        rows += measure_copies(arguments, cache)
-        retrieval_plot.draw(rows, arguments.plot)
-    if arguments.json:
-        write_record(arguments.json, rows=rows, bars=bars, packages=PACKAGES)
+def restricted(one: Restricted, rows: Sequence[int]) -> Restricted:
+    """Return a set with these passages alone, which are all that its questions need."""
+    place = {row: i for i, row in enumerate(rows)}
+    return replace(
+        one,
+        passages=[one.passages[row] for row in rows],
+        questions=[
+            replace(q, grades={place[row]: grade for row, grade in q.grades.items()})
+            for q in one.questions
+        ],
+    )
 
 
-def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options, those of the command line if None."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="has corpus/SET and dev/SET")
-    parser.add_argument("--sets", type=lambda text: text.split(","), help="of the folder; all")
-    parser.add_argument("--max-queries", type=_count, help="a random subset of each set")
+def set_options(
+    doc: str, n_questions: int | None = None, quick: str = ""
+) -> argparse.ArgumentParser:
+    """Return `options` with what `read_sets` takes. `n_questions` of each set, all if None."""
+    parser = options(doc, data=True, quick=quick)
+    parser.add_argument("--sets", type=names, help="of the folder; all")
+    parser.add_argument("--max-queries", type=count, default=n_questions, help="random ones a set")
     parser.add_argument("--seed", type=int, default=0, help="of subset, noise and variants")
+    return parser
+
+
+def main() -> None:
+    parser = set_options(__doc__)
     parser.add_argument("--plot", type=Path, help="where to draw recall against copies (PNG)")
-    parser.add_argument("--json", type=Path, help="where to write the record")
-    return parser.parse_args(options)
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
-    return int(text)
+    arguments = parser.parse_args()
+    cache = project_cache()
+    report = Report(rows=measure_folder(arguments, cache))
+    report.bars = bars_of(report.rows)
+    if arguments.plot:
+        report.rows += measure_copies(arguments, cache)
+        retrieval_plot.draw(report.rows, arguments.plot)
+    report.finish(arguments.json, PACKAGES)
 
 
 if __name__ == "__main__":

@@ -61,3 +61,18 @@ def _by_case(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, Row]]:
     for row in rows:
         cases.setdefault((row["set"], row["condition"]), {})[row["method"]] = row
     return cases
+
+
+def print_sets(rows: Sequence[Row]) -> None:
+    """Print one table a condition: a line a method, recall@10 / all_gold@10 of every set."""
+    for condition in dict.fromkeys(row["condition"] for row in rows):
+        those = [row for row in rows if row["condition"] == condition]
+        sets = list(dict.fromkeys(row["set"] for row in those))
+        print(f"\n{condition} ({' / '.join(METRICS)}, in points)")
+        print(f"{'':<18}" + "".join(f"{name:>17}" for name in [*sets, "mean"]))
+        for method in dict.fromkeys(row["method"] for row in those):
+            own = [row for row in those if row["method"] == method]
+            pairs = [[points(row, metric) for metric in METRICS] for row in own]
+            pairs.append(list(np.mean(pairs, axis=0)))
+            cells = (f"{recall:.1f} / {all_gold:.1f}" for recall, all_gold in pairs)
+            print(f"{method:<18}" + "".join(f"{cell:>17}" for cell in cells))

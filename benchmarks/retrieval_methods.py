@@ -30,7 +30,6 @@ def methods() -> dict[str, Method]:
         **_of_pyversity("msd", Strategy.MSD, OTHER_DIVERSITIES),
         **_of_pyversity("ssd", Strategy.SSD, OTHER_DIVERSITIES),
         **_of_pyversity("cover", Strategy.COVER, OTHER_DIVERSITIES),
-        "adagres": adagres,
         **gists(),
     }
 
@@ -61,35 +60,6 @@ def gist(pool: Pool, n: int, *, weight: float) -> np.ndarray:
     utilities = np.maximum(pool.similarities.astype(np.float64), 0.0)
     rows = np.ascontiguousarray(pool.embeddings, dtype=np.float32)
     return np.array(gist_select(rows, utilities, k=n, lam=weight), dtype=np.intp)
-
-
-def adagres(pool: Pool, n: int, *, n_expected: int | None = None) -> np.ndarray:
-    """Return AdaGReS' greedy choice: Σ cos(q, i) - β Σ cos(i, j) over pairs, β by its own rule.
-
-    Args:
-        pool: The candidates.
-        n: How many.
-        n_expected: How many a budget is expected to hold, for the rule; n if None.
-
-    References:
-        Peng et al. (2025), AdaGReS, arXiv:2512.25052: β = mean cos(q, i) over half of
-        n_expected - 1 times the mean cosine of two candidates. As in the authors' code, .01 where
-        that divides by zero.
-    """
-    rows = pool.embeddings.astype(np.float64)
-    cosines = rows @ rows.T
-    total = len(rows)
-    n_expected = n if n_expected is None else n_expected
-    in_pairs = (cosines.sum() - cosines.trace()) / max(1, total * (total - 1))
-    divisor = (n_expected - 1) / 2 * in_pairs
-    beta = float(pool.similarities.mean() / divisor) if divisor else 0.01
-    scores = pool.similarities.astype(np.float64)
-    chosen: list[int] = []
-    for _ in range(min(n, total)):
-        chosen.append(int(np.argmax(scores)))
-        scores -= beta * cosines[chosen[-1]]
-        scores[chosen] = -np.inf
-    return np.array(chosen, dtype=np.intp)
 
 
 def mmr(pool: Pool, n: int, *, weight: float) -> np.ndarray:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.plotting import drawn
 from benchmarks.retrieval_bars import Row
 
 N_COPIES = range(1, 9)
@@ -32,28 +33,18 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         rows: Among them, of every drawn method, "duplicates n" for n in `N_COPIES`.
         path: A PNG file.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     curves = means(rows)
-    figure, axes = pyplot.subplots(figsize=(7, 5))
-    for label, belongs in LINES.items():
-        settings = [method for method in curves if belongs(method)]
-        best = max(settings, key=lambda method: np.mean(curves[method]))
-        setting = f" ({best}, the best of {len(settings)})" if len(settings) > 1 else ""
-        axes.plot(N_COPIES, curves[best], marker="o", markersize=4, label=label + setting)
     sets = ", ".join(dict.fromkeys(row["set"] for row in rows))
-    axes.set_title(f"One setting a line at all points; mean over {sets}", fontsize=8)
-    axes.set_xlabel("noisy copies of every passage")
-    axes.set_ylabel(METRIC)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    with drawn(path, size=(7, 5)) as (figure, axes):
+        for label, belongs in LINES.items():
+            settings = [method for method in curves if belongs(method)]
+            best = max(settings, key=lambda method: np.mean(curves[method]))
+            setting = f" ({best}, the best of {len(settings)})" if len(settings) > 1 else ""
+            axes.plot(N_COPIES, curves[best], marker="o", markersize=4, label=label + setting)
+        axes.set_title(f"One setting a line at all points; mean over {sets}", fontsize=8)
+        axes.set_xlabel("noisy copies of every passage")
+        axes.set_ylabel(METRIC)
+        figure.legend(loc="outside lower center", ncols=2)
 
 
 def means(rows: Sequence[Row]) -> dict[str, list[float]]:

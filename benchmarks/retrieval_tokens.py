@@ -6,9 +6,8 @@ Passages are measured as they are, then each in four textual versions. Every met
 the 200 nearest. It fills a budget of 256, 512, 1,024 and 2,048 tokens in its own order, and skips
 chunks that no longer fit. Chunks that it leaves out follow, nearest first. Tokens are those of
 all-MiniLM-L6-v2 without its marks. `sift` knows the budget (`Limits`). `sift, filled` is filled
-like the others. "mmr, best of each question" is no method: the weight is chosen for each question
-by its gold passages. It is the ceiling of any method that sets MMR's weight by the question, as
-DF-RAG (arXiv:2601.17212) does with a language model.
+like the others. The tag `evidence-2026-11b` also has AdaGReS, and MMR with the best weight of each
+question.
 
 Recall of gold passages, any version, in points. Sets are smaller than `benchmarks.retrieval`'s:
 random questions, the passages that answer them and random others.
@@ -16,24 +15,22 @@ random questions, the passages that answer them and random others.
 
 from __future__ import annotations
 
-import argparse
 import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for small products; torch keeps its own
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.bars import bar, in_words, load_bars
+from benchmarks.bars import bar, load_bars
 from benchmarks.embedding_cache import project_cache
-from benchmarks.records import write_record
-from benchmarks.retrieval import PACKAGES, QuestionSet, read_set
-from benchmarks.retrieval_methods import adagres, gists, is_tuned_rival, methods
+from benchmarks.report import Report
+from benchmarks.retrieval import PACKAGES, QuestionSet, read_sets, restricted, set_options
+from benchmarks.retrieval_methods import gists, is_tuned_rival, methods
 from benchmarks.text_variants import texts_of_variants, textual_variants
 from benchmarks.timing import medians_ms, timed
 from sift_core import ContextSelector, Limits
@@ -47,7 +44,6 @@ BUDGETS = (256, 512, 1024, 2048)
 N_VERSIONS = 4
 N_TIMED = 40  # questions
 TIMED_BUDGET = 1024
-CEILING = "mmr, best of each question"
 Row = dict[str, Any]
 Filler = Callable[["Priced"], np.ndarray]
 
@@ -80,16 +76,7 @@ def smaller(questions: QuestionSet, n_passages: int, seed: int) -> QuestionSet:
     rest = np.setdiff1d(np.arange(len(questions.passages)), gold)
     n_others = min(len(rest), max(0, n_passages - len(gold)))
     others = np.random.default_rng(seed).choice(rest, n_others, replace=False)
-    rows = [*gold, *sorted(others.tolist())]
-    row_of = {row: i for i, row in enumerate(rows)}
-    return replace(
-        questions,
-        passages=[questions.passages[row] for row in rows],
-        questions=[
-            replace(one, grades={row_of[row]: grade for row, grade in one.grades.items()})
-            for one in questions.questions
-        ],
-    )
+    return restricted(questions, [*gold, *sorted(others.tolist())])
 
 
 def filled(order: np.ndarray, priced: Priced) -> np.ndarray:
@@ -121,9 +108,6 @@ def fillers() -> dict[str, Filler]:
     """Return the methods that go by how much there is room for."""
     return {
         "sift": with_budget,
-        "adagres": lambda priced: filled(
-            adagres(priced.pool, len(priced.costs), n_expected=priced.n_expected), priced
-        ),
         **{name: partial(_of_expected, name, one) for name, one in gists().items()},
     }
 
@@ -160,11 +144,6 @@ def measure(questions: QuestionSet, corpus: Corpus) -> list[Row]:
                 recalls.setdefault((budget, name), []).append(recall)
                 counts.setdefault((budget, name), []).append(len(chosen))
             advance(1)
-    for budget in BUDGETS:
-        of_mmr = [
-            values for (b, name), values in recalls.items() if (b, name[:3]) == (budget, "mmr")
-        ]
-        recalls[budget, CEILING] = np.max(of_mmr, axis=0).tolist()
     return [
         {
             "set": questions.name,
@@ -172,7 +151,7 @@ def measure(questions: QuestionSet, corpus: Corpus) -> list[Row]:
             "budget": budget,
             "method": name,
             "recall": float(np.mean(values)),
-            "n_chosen": float(np.mean(counts[budget, name])) if name != CEILING else None,
+            "n_chosen": float(np.mean(counts[budget, name])),
             "n_queries": len(values),
         }
         for (budget, name), values in recalls.items()
@@ -182,13 +161,11 @@ def measure(questions: QuestionSet, corpus: Corpus) -> list[Row]:
 def time_over_unlimited(questions: QuestionSet, corpus: Corpus) -> float:
     """Return what a choice under a budget takes over one of as many chunks without, medians."""
     searched = pools(questions.embeddings[:N_TIMED], corpus.versions.embeddings)
-    problems = [
-        (priced, len(with_budget(priced)))
+    priced = [
+        Priced(pool=pool, costs=corpus.n_tokens[pool.rows], budget=TIMED_BUDGET)
         for pool in searched
-        for priced in [
-            Priced(pool=pool, costs=corpus.n_tokens[pool.rows], budget=TIMED_BUDGET),
-        ]
     ]
+    problems = [(one, len(with_budget(one))) for one in priced]
     selector = ContextSelector()
     timers = {
         "without": timed(lambda p: selector.select(p[0].pool.query, p[0].pool.embeddings, p[1])),
@@ -211,14 +188,13 @@ def corpora(questions: QuestionSet, seed: int, cache: EmbeddingCache) -> Iterato
 def best_of(rows: Mapping[str, Row], prefix: str) -> tuple[str, float]:
     """Return name and recall, in points, of the best setting of one rival."""
     own = {name: row["recall"] for name, row in rows.items() if name.startswith(prefix)}
-    own.pop(CEILING, None)
     name = max(own, key=lambda one: own[one])
     return name, 100 * own[name]
 
 
 def rivals_of(rows: Mapping[str, Row]) -> list[str]:
     """Return the beginnings of the rivals' names that there are rows of."""
-    every = ("nn", "mmr", "dpp", "pyversity dpp", "adagres", "gist")
+    every = ("nn", "mmr", "dpp", "pyversity dpp", "gist")
     return [one for one in every if any(name.startswith(one) for name in rows)]
 
 
@@ -229,28 +205,6 @@ def by_case(rows: Sequence[Row]) -> dict[tuple[str, str, int], dict[str, Row]]:
         key = (row["condition"], row["set"], row["budget"])
         cases.setdefault(key, {})[row["method"]] = row
     return cases
-
-
-def print_rows(rows: Sequence[Row]) -> None:
-    """Print one table a condition and set: a line a method, a column a budget."""
-    cases = by_case(rows)
-    for condition, name in dict.fromkeys((row["condition"], row["set"]) for row in rows):
-        of_budget = {b: cases[condition, name, b] for b in BUDGETS}
-        print(f"\n{condition}, {name}: recall in points (chunks)")
-        for label in ("nn", "sift", "sift, filled"):
-            cells = [of_budget[b][label] for b in BUDGETS]
-            print(
-                f"{label:<26}"
-                + "".join(f"{100 * c['recall']:>7.1f} ({c['n_chosen']:>5.1f})" for c in cells)
-            )
-        for label in rivals_of(of_budget[BUDGETS[0]])[1:]:
-            best = [best_of(of_budget[b], label) for b in BUDGETS]
-            print(
-                f"{'best ' + label:<26}"
-                + "".join(f"{value:>7.1f} {setting[-6:]:>7}" for setting, value in best)
-            )
-        cells = "".join(f"{100 * of_budget[b][CEILING]['recall']:>7.1f}{'':8}" for b in BUDGETS)
-        print(f"{CEILING:<26}{cells}")
 
 
 def bars_of(rows: Sequence[Row], ratios: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -276,40 +230,24 @@ def bars_of(rows: Sequence[Row], ratios: Mapping[str, float]) -> list[dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="has corpus/SET and dev/SET")
-    parser.add_argument("--sets", type=lambda text: text.split(","), help="of the folder; all")
+    parser = set_options(__doc__, n_questions=300)
     parser.add_argument("--passages", type=int, default=1500, help="of each set at most")
-    parser.add_argument("--max-queries", type=int, default=300, help="a random subset of each set")
-    parser.add_argument("--seed", type=int, default=0, help="of subset and versions")
-    parser.add_argument("--json", type=Path, help="where to write the record")
     arguments = parser.parse_args()
     cache = project_cache()
+    report, ratios = Report(), {}
     if not gists():
-        print("gist is left out: divsel is not installed")
+        report.skip("gist", "divsel is not installed")
     rows: list[Row] = []
-    ratios: dict[str, float] = {}
-    for name in arguments.sets or sorted(one.name for one in (arguments.data / "corpus").iterdir()):
-        questions = read_set(
-            arguments.data / "corpus" / name / "corpus.jsonl.gz",
-            arguments.data / "dev" / name / "queries.jsonl.gz",
-            at_most=arguments.max_queries,
-            seed=arguments.seed,
-            cache=cache,
-        )
-        questions = smaller(questions, arguments.passages, arguments.seed)
+    for every in read_sets(arguments, cache):
+        questions = smaller(every, arguments.passages, arguments.seed)
         for corpus in corpora(questions, arguments.seed, cache):
             found = measure(questions, corpus)
-            print_rows(found)
             rows += found
-            case = f"{name}, {corpus.versions.condition}"
+            case = f"{questions.name}, {corpus.versions.condition}"
             ratios[case] = time_over_unlimited(questions, corpus)
-    bars = bars_of(rows, ratios)
-    print("\nBars")
-    for record in bars:
-        print(f"  {in_words(record)}")
-    if arguments.json:
-        write_record(arguments.json, rows=rows, bars=bars, packages=[*PACKAGES, "divsel"])
+    report.rows += rows
+    report.bars = bars_of(rows, ratios)
+    report.finish(arguments.json, [*PACKAGES, "divsel"])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ DPP_SHARPNESSES = (4, 8, 16)
 GIST_WEIGHTS = (0.1, 0.5, 2.0)
 DARTBOARD_SIGMAS = (0.05, 0.1, 0.2)
 VENDI_SHARES = (0.02, 0.1, 0.8)  # the paper begins with the last one
-SCORED_TOGETHER = 16  # candidates of the highest bounds
 
 Chooser = Callable[[Pool, int], np.ndarray]
 
@@ -79,9 +78,6 @@ def vendi(pool: Pool, n: int, *, share: float) -> np.ndarray:
     exponential of the entropy of the eigenvalues of K / k, with K the cosines of k chosen rows, and
     is scaled from [1, k] to [0, 1]. The paper asks a language model for the share, from 0.8 on.
 
-    Without all but one of the entries that join a row to the chosen ones, in the basis of their
-    eigenvectors, the entropy is no smaller. That bounds all scores, and few are computed.
-
     References:
         Rezaei and Dieng (2025), Vendi-RAG, arXiv:2502.11228, equations 1 and 2.
     """
@@ -91,28 +87,10 @@ def vendi(pool: Pool, n: int, *, share: float) -> np.ndarray:
     chosen = [int(np.argmax(relevance))]
     while len(chosen) < min(n, len(relevance)):
         left = np.delete(np.arange(len(relevance)), chosen)
-        means = (relevance[chosen].sum() + relevance[left]) / (len(chosen) + 1)
-        lengths, basis = np.linalg.eigh(cosines[np.ix_(chosen, chosen)])
-        joints = basis.T @ cosines[np.ix_(chosen, left)]
-        kept = np.argmax(np.abs(joints), axis=0)
-        middles = (lengths[kept] + 1) / 2
-        roots = np.hypot((lengths[kept] - 1) / 2, joints[kept, np.arange(len(left))])
-        bounding = np.column_stack([np.tile(lengths, (len(left), 1)), middles - roots])
-        bounding[np.arange(len(left)), kept] = middles + roots
-        scores = (1 - share) * means
-        bounds = scores + share * _scaled_vendi(bounding)
-        order, best, highest = np.argsort(-bounds), 0, -np.inf
-        for first in range(0, len(left), SCORED_TOGETHER):
-            some = order[first : first + SCORED_TOGETHER]
-            if bounds[some[0]] <= highest:
-                break
-            sets = np.column_stack([np.tile(chosen, (len(some), 1)), left[some]])
-            values = np.linalg.eigvalsh(cosines[sets[:, :, np.newaxis], sets[:, np.newaxis]])
-            scores[some] += share * _scaled_vendi(values)
-            if scores[some].max() > highest:
-                best = int(some[np.argmax(scores[some])])
-                highest = scores[best]
-        chosen.append(int(left[best]))
+        sets = np.column_stack([np.tile(chosen, (len(left), 1)), left])
+        values = np.linalg.eigvalsh(cosines[sets[:, :, np.newaxis], sets[:, np.newaxis]])
+        scores = (1 - share) * relevance[sets].mean(axis=1) + share * _scaled_vendi(values)
+        chosen.append(int(left[np.argmax(scores)]))
     return np.array(chosen, dtype=np.intp)
 
 

@@ -10,7 +10,6 @@ selection_rivals.py says what exactly is timed of each rival, bars.toml what mus
 
 from __future__ import annotations
 
-import argparse
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy and torch load their libraries
@@ -28,8 +27,7 @@ import faiss
 import numpy as np
 
 from benchmarks import selection_gpu
-from benchmarks.bars import load_bars
-from benchmarks.records import write_record
+from benchmarks.options import options
 from benchmarks.report import Report
 from benchmarks.selection_data import LEVELS, Problem, fetch_all, indexed
 from benchmarks.selection_rivals import (
@@ -62,10 +60,8 @@ class Effort:
     n_indexed: int = 20_000
     n_searched: int = 100_000
 
-    @classmethod
-    def quick(cls) -> Effort:
-        """Return enough to see that everything runs; its ratios are rough."""
-        return cls(n_queries=4, rounds=2, n_indexed=6_000)
+
+QUICK = Effort(n_queries=4, rounds=2, n_indexed=6_000)
 
 
 def measure(report: Report, effort: Effort) -> None:
@@ -146,19 +142,13 @@ def agreement(
         ours = [select_with(selector, N_SELECT)(p) for p in problems]
         theirs = [bare_vtl(p.query, p.pool, N_SELECT) for p in problems[:4]]
     exact = [algorithm_1(p.query, p.pool, N_SELECT) for p in problems[:4]]
-    row = {
-        "case": case,
-        "data": kind,
-        "compared": len(theirs),
-        "same_as_algorithm_1": sum(a.tolist() == b for a, b in zip(ours, exact, strict=False)),
-        "same_as_activeft": sum(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=False)),
-        "distinct_chosen": float(np.median([len(set(a.tolist())) for a in ours])),
-    }
-    report.rows.append(row)
-    print(
-        f"  {kind:>8} same positions as Algorithm 1 in float64: {row['same_as_algorithm_1']} of "
-        f"{len(theirs)}, as activeft: {row['same_as_activeft']} of {len(theirs)}; "
-        f"{row['distinct_chosen']:.0f} of {N_SELECT} choices distinct"
+    report.add(
+        case=case,
+        data=kind,
+        compared=len(theirs),
+        same_as_algorithm_1=sum(a.tolist() == b for a, b in zip(ours, exact, strict=False)),
+        same_as_activeft=sum(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=False)),
+        distinct_chosen=float(np.median([len(set(a.tolist())) for a in ours])),
     )
 
 
@@ -187,15 +177,6 @@ def growth(report: Report, effort: Effort) -> None:
     report.judge("K 5000, ms where K 200 takes .6 ms", max(scaled), "k5000_ms", "lower")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Stacked:
-    """Problems, also as the two arrays that a batch takes."""
-
-    problems: list[Problem]
-    queries: np.ndarray  # (b, d)
-    pools: np.ndarray  # (b, n, d)
-
-
 def batch(report: Report, effort: Effort) -> None:
     """Measure `select_batch` with 64 queries at once."""
     n_queries = 64
@@ -203,27 +184,22 @@ def batch(report: Report, effort: Effort) -> None:
     selector = SIFTSelector.for_fine_tuning()
     select = select_with(selector, N_SELECT)
     together = "select_batch, 64 queries"
-
-    def all_together(stacked: Stacked) -> Any:
-        return selector.select_batch(stacked.queries, stacked.pools, N_SELECT)
-
-    def one_by_one(stacked: Stacked) -> list[np.ndarray]:
-        return [select(problem) for problem in stacked.problems]
-
-    timers = {together: timed(all_together), "select, 64 times": timed(one_by_one)}
     slowest = 0.0
     for kind in LEVELS:
         index, points = indexed(kind, effort.n_indexed, 384, n_queries)
         problems = fetch_all(index, points, 200)
-        pools = np.stack([problem.pool for problem in problems])
-        stacked = Stacked(problems=problems, queries=points, pools=pools)
-        times_ms = medians_ms(together, timers, [stacked], rounds=2 * effort.rounds)
+        pools = np.stack([problem.pool for problem in problems])  # (b, n, d)
+        calls: dict[str, Callable[[object], list[Any]]] = {
+            together: lambda _, q=points, p=pools: selector.select_batch(q, p, N_SELECT),
+            "select, 64 times": lambda _, p=problems: [select(one) for one in p],
+        }
+        timers = {name: timed(call) for name, call in calls.items()}
+        times_ms = medians_ms(together, timers, [None], rounds=2 * effort.rounds)
         report.times("select_batch", kind, together, times_ms)
         slowest = max(slowest, times_ms[together] / n_queries)
-        pairs = zip(all_together(stacked), one_by_one(stacked), strict=True)
+        pairs = zip(*(call(None) for call in calls.values()), strict=True)
         same = sum(np.array_equal(one.positions, positions) for one, positions in pairs)
-        report.rows.append({"case": "select_batch", "data": kind, "same_as_select": same})
-        print(f"  {kind:>8} same positions as one by one: {same} of {n_queries}")
+        report.add(case="select_batch", data=kind, same_as_select=same)
     report.judge("select_batch, ms a query", slowest, "select_batch_ms_a_query", "lower")
 
 
@@ -276,36 +252,27 @@ def faiss_timers(index: faiss.IndexFlatIP) -> dict[str, Timer[Problem]]:
     def fetch(problem: Problem) -> np.ndarray:
         return index.reconstruct_batch(search(problem))
 
-    def at_hand(problem: Problem) -> object:
-        search(problem)
-        return paper.select(problem.query, problem.pool, N_SELECT)
-
     return {
         "search": timed(search),
         "search, reconstruct_batch": timed(fetch),
         WITH_PAPER: timed(lambda p: paper.select(p.query, fetch(p), N_SELECT)),
-        "search, for_fine_tuning() on vectors at hand": timed(at_hand),
         WITH_DEFAULT: timed(lambda p: default.select(p.query, fetch(p), N_CONTEXT)),
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer queries and repetitions")
-    parser.add_argument("--json", type=Path, help="where to write the record")
+    parser = options(__doc__, quick="fewer queries and repetitions")
     parser.add_argument("--plot", type=Path, help="where to draw time against K (PNG)")
     arguments = parser.parse_args()
     load_compiled()  # what a process that selects a lot runs
-    report = Report(bar_numbers=load_bars("selection"))
-    measure(report, Effort.quick() if arguments.quick else Effort())
+    report = Report(section="selection")
+    measure(report, QUICK if arguments.quick else Effort())
     selection_gpu.measure(report)
     if arguments.plot:
         from benchmarks import selection_plot
 
         selection_plot.measure_and_draw(report, arguments.plot, quick=arguments.quick)
-    report.summarize()
-    if arguments.json:
-        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=PACKAGES)
+    report.finish(arguments.json, PACKAGES)
 
 
 if __name__ == "__main__":

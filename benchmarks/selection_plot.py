@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from benchmarks.plotting import drawn
 from benchmarks.report import Report
 from benchmarks.selection import N_CONTEXT, N_SELECT, select_with
 from benchmarks.selection_data import Problem, fetch_all, indexed
@@ -46,22 +47,13 @@ def measure_and_draw(report: Report, path: Path, *, quick: bool) -> None:
 
 def draw(curves: dict[str, list[float]], path: Path) -> None:
     """Draw one line a method, both axes logarithmic."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 5.2), layout="constrained")
-    for name, times_ms in curves.items():
-        style = {"color": "grey", "linestyle": "--"} if name == SEARCH else {"marker": "o"}
-        label = f"{name} (approximate above K 1000)" if name == RETRIEVER else name
-        axes.loglog(N_CANDIDATES, times_ms, label=label, markersize=4, **style)
-    axes.set_xlabel("candidates K")
-    axes.set_ylabel("ms a query, one thread")
-    axes.set_xticks(N_CANDIDATES, [str(n) for n in N_CANDIDATES])
-    axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    with drawn(path, size=(7, 5.2)) as (figure, axes):
+        for name, times_ms in curves.items():
+            style = {"color": "grey", "linestyle": "--"} if name == SEARCH else {"marker": "o"}
+            label = f"{name} (approximate above K 1000)" if name == RETRIEVER else name
+            axes.loglog(N_CANDIDATES, times_ms, label=label, markersize=4, **style)
+        axes.set_xlabel("candidates K")
+        axes.set_ylabel("ms a query, one thread")
+        axes.set_xticks(N_CANDIDATES, [str(n) for n in N_CANDIDATES])
+        axes.minorticks_off()
+        figure.legend(loc="outside lower center", ncols=2)

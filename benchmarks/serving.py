@@ -21,13 +21,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.bars import load_bars
-from benchmarks.records import write_record
+from benchmarks.options import options
 from benchmarks.report import Report
 from benchmarks.serving_chat import ask_both_ways, small_engine
 from sift_core import select
@@ -150,11 +148,8 @@ def in_process(n: int) -> list[float]:
 def spread(report: Report, case: str, times_ms: list[float], **also: Any) -> dict[str, Any]:
     """Add, print and return a row with the least, p50 and p99 of some times."""
     low, p50, p99 = np.percentile(times_ms, [0, 50, 99]).round(2).tolist()
-    row = {"case": case, **also, "n": len(times_ms), "least_ms": low, "p50_ms": p50, "p99_ms": p99}
-    report.rows.append(row)
-    told = "".join(f"  {name} {value}" for name, value in also.items())
-    print(f"  {low:9.1f} {p50:9.1f} {p99:9.1f} ms  {case}{told}", flush=True)
-    return row
+    report.add(case=case, **also, n=len(times_ms), least_ms=low, p50_ms=p50, p99_ms=p99)
+    return report.rows[-1]
 
 
 def one_client(report: Report, port: int, n: int) -> None:
@@ -200,30 +195,26 @@ def chats(report: Report, port: int, model: str, n: int) -> None:
     for case in ("whole answer", "first token"):
         here, there = (np.array(found[f"{case}, {place}"]) for place in ("in process", "HTTP"))
         over = round(float(np.median(there / here)), 3)
-        report.rows.append({"case": f"{case}, HTTP over in process", "median_ratio": over})
-        print(f"  {over:.3f}  {case}, HTTP over in process", flush=True)
+        report.add(case=f"{case}, HTTP over in process", median_ratio=over)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--questions", type=int, default=20)
     parser.add_argument("--model", default=SMOLLM2)
-    parser.add_argument("--json", type=Path, help="where to write the record")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         serve(arguments.model)
         return
-    report = Report(bar_numbers=load_bars("serving"))
+    report = Report(section="serving")
     with service(arguments.model) as port:
         chats(report, port, arguments.model, arguments.questions)
         one_client(report, port, arguments.requests)
         many_clients(report, port, arguments.requests)
-    report.summarize()
-    if arguments.json is not None:
-        packages = ["numpy", "torch", "transformers", "fastapi", "uvicorn", "h11", "sift-rerank"]
-        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=packages)
+    packages = ["numpy", "torch", "transformers", "fastapi", "uvicorn", "h11", "sift-rerank"]
+    report.finish(arguments.json, packages)
 
 
 if __name__ == "__main__":

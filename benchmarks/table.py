@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import textwrap
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markdown import Markdown
 
 from sift_core.evaluation.statistics import Estimate
 
 MISSING = "–"
-_NOTE_WIDTH = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,21 +45,11 @@ def number(value: float, digits: int = 3) -> Cell:
     return missing() if math.isnan(value) else Cell(text=f"{value:.{digits}f}", value=value)
 
 
-def with_interval(
-    estimate: Estimate, *, is_bold: bool = False, digits: int = 1, sign: str = ""
-) -> Cell:
-    """Return a cell "48.1 [41.0, 55.2]", or a dash where the value is NaN.
-
-    `sign` "+" is written before what is not negative.
-    """
+def difference(estimate: Estimate, *, digits: int = 1) -> Cell:
+    """Return a cell "-4.8 [-5.4, -4.1]": a difference and its interval; a dash where it is NaN."""
     if math.isnan(estimate.value):
         return missing()
-    return Cell(text=estimate.text(digits, sign), is_bold=is_bold, value=estimate)
-
-
-def difference(estimate: Estimate, *, digits: int = 1) -> Cell:
-    """Return a cell "-4.8 [-5.4, -4.1]": a difference and its confidence interval."""
-    return with_interval(estimate, digits=digits, sign="+")
+    return Cell(text=estimate.text(digits, "+"), value=estimate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +68,13 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
 
-    def as_text(self) -> str:
-        """Return lines for a terminal; an asterisk stands for bold."""
-        columns = [self._aligned(position) for position in range(len(self.heads))]
-        lines = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
-        lines.insert(1, "-" * max(map(_width, lines)))
-        note = ["", *textwrap.wrap(self.note, _NOTE_WIDTH)] if self.note else []
-        return "\n".join([self.title, "", *lines, *note]) + "\n"
+    def show(self) -> None:
+        """Print the table: rendered on a terminal, as Markdown elsewhere."""
+        console, text = Console(), self.as_markdown()
+        if console.is_terminal:
+            console.print(Markdown(text))
+        else:
+            print(f"\n{text}")
 
     def as_markdown(self) -> str:
         """Return a Markdown table with the title above and the note below."""
@@ -95,21 +85,6 @@ class Table:
         lines = [_markdown_row(texts) for texts in (self.heads, rule, *rows)]
         note = ["", self.note] if self.note else []
         return "\n".join([f"**{_escaped(self.title)}**", "", *lines, *note]) + "\n"
-
-    def _aligned(self, position: int) -> list[str]:
-        """Return the head and cells of a column, all of one width."""
-        cells = [row[position] for row in self.rows]
-        mark = " " if any(cell.is_bold for cell in cells) else ""
-        texts = [self.heads[position] + mark]
-        texts += [cell.text + ("*" if cell.is_bold else mark) for cell in cells]
-        width = max(map(_width, texts))
-        padded = [(text, " " * (width - _width(text))) for text in texts]
-        return [text + pad if position == 0 else pad + text for text, pad in padded]
-
-
-def _width(text: str) -> int:
-    """Return columns on a terminal: the hat of σ̂ has none of its own."""
-    return sum(not unicodedata.combining(letter) for letter in text)
 
 
 def _markdown_row(texts: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What do words cost? 200 chunks of 256 tokens and one question, step by step, and a choice.
+"""What do words cost? Counting them in 200 chunks of 256 tokens and one question, and a choice.
 
     OMP_NUM_THREADS=1 python -m benchmarks.words [--json benchmarks/results/words.json]
 
@@ -6,31 +6,24 @@ Chunks have 192 English words, which is 256 tokens of prose and more of document
 from this repository's documentation, and from random words whose frequencies follow Zipf's law.
 Warm calls find the words of all chunks in the cache, in new copies of the texts; cold calls find
 none. The question is new in each call. All steps take turns. Medians count, and the fastest call
-stands beside them.
-
-The first 20 MB that a process frees teach the C library to keep memory between calls. Any model or
-store that is loaded does that. Without it each call gets its pages anew, which is also measured.
+stands beside them. The first 20 MB that a process frees teach the C library to keep memory between
+calls. Any model or store that is loaded does that.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks.bars import load_bars
-from benchmarks.records import environment, write_record
+from benchmarks.options import options
+from benchmarks.records import environment
 from benchmarks.report import Report
 from sift_core import (
     CandidatePool,
@@ -40,10 +33,9 @@ from sift_core import (
     cosine_similarities,
     load_compiled,
 )
-from sift_core.selection.word_counts import WordCountCache, count_words
+from sift_core.selection.word_counts import WordCountCache
 from sift_core.selection.words import PoolWords, pool_words
 
-PACKAGES = ["numpy"]
 N_CHUNKS, N_WORDS, DIMENSION, SHARE = 200, 192, 384, 0.7
 N_AFTER_HOP = 300  # candidates, with those of a second hop
 VOCABULARY = 20_000  # random words; 200 chunks have 8,000 of them, as passages of Wikipedia do
@@ -53,15 +45,10 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="in which all steps are timed")
-    parser.add_argument("--json", type=Path, help="where to write the record")
-    parser.add_argument("--only-warm", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.only_warm:
-        print(json.dumps(fresh_process_ms(arguments.rounds)))
-        return
-    report = Report(bar_numbers=load_bars("words"))
+    report = Report(section="words")
     processor = environment([], folder=Path(__file__).parent)["machine"]["processor"]
     print(f"{processor}, {os.environ.get('OMP_NUM_THREADS', 'all')} thread(s)")
     np.ones(20 * 2**20 // 8)
@@ -69,20 +56,14 @@ def main() -> None:
         report.heading(f"{N_CHUNKS} chunks of {N_WORDS} words of {data}")
         times = measure(chunks[:N_CHUNKS], arguments.rounds) | choices_ms(chunks, arguments.rounds)
         for step, taken in times.items():
-            add(report, data, step, taken)
+            ms, fastest = round(statistics.median(taken), 4), round(min(taken), 4)
+            report.add(data=data, step=step, ms=ms, fastest_ms=fastest)
         for kind in ("warm", "cold"):
             ms = statistics.median(times[f"pool_words, {kind}"])
             report.judge(f"pool_words, {kind}, {data}, ms", ms, f"{kind}_ms", "lower")
         ms = statistics.median(times[step_of(N_AFTER_HOP, SHARE)])
         report.judge(f"choice, {data}, ms", ms, "choice_ms", "lower")
-    again = [sys.executable, "-m", "benchmarks.words", "--only-warm"]
-    again += ["--rounds", str(arguments.rounds)]
-    done = subprocess.run(again, capture_output=True, text=True, check=True)
-    step = "pool_words, warm, in a process that freed nothing"
-    add(report, "documentation", step, json.loads(done.stdout))
-    report.summarize()
-    if arguments.json is not None:
-        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=PACKAGES)
+    report.finish(arguments.json, ["numpy"])
 
 
 def documentation() -> list[str]:
@@ -105,7 +86,7 @@ def random_chunks() -> list[str]:
 def measure(chunks: list[str], rounds: int) -> dict[str, list[float]]:
     """Return what each step took in each round, in milliseconds."""
     cache = WordCountCache()
-    words = pool_words(chunks, [QUESTION.format(0)], cache=cache)
+    pool_words(chunks, [QUESTION.format(0)], cache=cache)
     number = 0
 
     def pool(cache: WordCountCache, texts: list[str]) -> PoolWords:
@@ -115,22 +96,15 @@ def measure(chunks: list[str], rounds: int) -> dict[str, list[float]]:
 
     times: dict[str, list[float]] = {}
 
-    def clock(step: str, call: Callable[[], Any]) -> Any:
+    def clock(step: str, call: Callable[[], object]) -> None:
         begin = time.perf_counter()
-        result = call()
+        call()
         times.setdefault(step, []).append(1000 * (time.perf_counter() - begin))
-        return result
 
     for _ in range(rounds):
-        clock("tokenise, all chunks", partial(count_words, copies(chunks)))
-        clock("tokenise, the question", partial(count_words, [QUESTION.format(number)]))
         clock("pool_words, cold", partial(pool, WordCountCache(), copies(chunks)))
         for _ in range(3):
             clock("pool_words, warm", partial(pool, cache, copies(chunks)))
-        clock("find chunks in the cache", partial(cache.count_words, copies(chunks)))
-        fresh = pool(cache, chunks)
-        clock("linked", lambda fresh=fresh: fresh.linked)
-        clock("shared_words", partial(words.shared_words, 0, 1))
     return times
 
 
@@ -166,25 +140,6 @@ def step_of(n: int, share: float) -> str:
 def copies(texts: list[str]) -> list[str]:
     """Return new strings, as a store delivers: Python keeps the hash of one that it has seen."""
     return [text[:1] + text[1:] for text in texts]
-
-
-def fresh_process_ms(rounds: int) -> list[float]:
-    """Return what each warm call takes where nothing large was freed before, in milliseconds."""
-    chunks, cache, times = documentation()[:N_CHUNKS], WordCountCache(), []
-    for _ in range(rounds + 1):
-        texts = copies(chunks)
-        begin = time.perf_counter()
-        pool_words(texts, [QUESTION], cache=cache)
-        times.append(1000 * (time.perf_counter() - begin))
-    return times[1:]
-
-
-def add(report: Report, data: str, step: str, times_ms: list[float]) -> None:
-    ms, fastest = statistics.median(times_ms), min(times_ms)
-    report.rows.append(
-        {"data": data, "step": step, "ms": round(ms, 4), "fastest_ms": round(fastest, 4)}
-    )
-    print(f"  {ms:>8.3f} ms, {fastest:>7.3f} at best  {step}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Draw what words, spread and a second hop find, from the record of `benchmarks.words_in_choice`.
 
-python -m benchmarks.words_plot [--record FILE] [--picture FILE]
+python -m benchmarks.words_plot [--picture FILE]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.plotting import drawn
 from benchmarks.words_in_choice import CORPORA, DENSE, FUSED, NEAREST, RERANKED, SIFT
 
 ROOT = Path(__file__).parents[1]
@@ -33,37 +34,29 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         rows: Of a record, with every method of `BARS` on every corpus.
         path: A PNG file.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     values = {(row["set"], row["method"]): 100 * row[METRIC] for row in rows if METRIC in row}
-    pyplot.style.use(Path(__file__).with_name("sift.mplstyle"))
-    figure, axes = pyplot.subplots(figsize=(8.6, 3.2), layout="constrained")
     width = 0.8 / len(BARS)
-    for i, (method, (label, color)) in enumerate(BARS.items()):
-        heights = [values[corpus, method] for corpus in CORPORA]
-        places = np.arange(len(CORPORA)) + (i - (len(BARS) - 1) / 2) * width
-        bars = axes.bar(places, heights, width, label=label, color=color)
-        if method in (NEAREST, SIFT):
-            axes.bar_label(bars, fmt="%.0f", fontsize=8)
-    axes.set_xticks(range(len(CORPORA)), CORPORA)
-    axes.set_ylabel("gold passages among five, %")
-    axes.set_ylim(0, 105)
-    axes.grid(axis="x", visible=False)
-    figure.legend(loc="outside upper center", ncols=3)
-    figure.savefig(path, dpi=150)
+    with drawn(path, size=(8.6, 3.2)) as (figure, axes):
+        for i, (method, (label, color)) in enumerate(BARS.items()):
+            heights = [values[corpus, method] for corpus in CORPORA]
+            places = np.arange(len(CORPORA)) + (i - (len(BARS) - 1) / 2) * width
+            bars = axes.bar(places, heights, width, label=label, color=color)
+            if method in (NEAREST, SIFT):
+                axes.bar_label(bars, fmt="%.0f", fontsize=8)
+        axes.set_xticks(range(len(CORPORA)), CORPORA)
+        axes.set_ylabel("gold passages among five, %")
+        axes.set_ylim(0, 105)
+        axes.grid(axis="x", visible=False)
+        figure.legend(loc="outside upper center", ncols=3)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    record = ROOT / "benchmarks" / "results" / "words_in_choice.json"
-    parser.add_argument("--record", type=Path, default=record, help="JSON of the benchmark")
     picture = ROOT / "docs" / "images" / "words.png"
     parser.add_argument("--picture", type=Path, default=picture, help="PNG file to write")
     arguments = parser.parse_args()
-    draw(json.loads(arguments.record.read_text(encoding="utf-8"))["rows"], arguments.picture)
+    record = ROOT / "benchmarks" / "results" / "words_in_choice.json"
+    draw(json.loads(record.read_text(encoding="utf-8"))["rows"], arguments.picture)
 
 
 if __name__ == "__main__":

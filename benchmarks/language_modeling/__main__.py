@@ -18,31 +18,22 @@ import argparse
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from benchmarks.bars import load_bars
 from benchmarks.embedding_cache import CACHE
 from benchmarks.language_modeling.arms import PARTS, Arm, MainSettings, arms_of
-from benchmarks.language_modeling.documents import HEX_DIGITS
-from benchmarks.language_modeling.reading_tables import best_mode_table, context_table
+from benchmarks.language_modeling.reading_tables import context_table
 from benchmarks.language_modeling.results import Results, results_of
 from benchmarks.language_modeling.running import read_rows
 from benchmarks.language_modeling.statistics import difference
-from benchmarks.language_modeling.tables import (
-    main_table,
-    only_near_duplicates,
-    steps_table,
-    unique_table,
-    without_near_duplicates,
-)
-from benchmarks.language_modeling.uncertainty import adaptive_table, correlation_table
-from benchmarks.records import write_record
+from benchmarks.language_modeling.tables import main_table, without_near_duplicates
+from benchmarks.options import count, names, options
 from benchmarks.report import Report
 from benchmarks.table import Table
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.loading import NumberType
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.statistics import Estimate, mean
+from sift_core.evaluation.statistics import mean
 from sift_core.processor import usable_cpus
 
 PACKAGES = ["numpy", "torch", "transformers", "peft", "sentence-transformers", "sift-rerank"]
@@ -52,20 +43,18 @@ QUICK = {"prompts": 1, "steps": 10, "documents": 25}
 MEASURED = ["main", "context"]
 SHOWN = [part for part in PARTS if part != "pair"]  # its tables are those of "main"
 RIVALS = ("NN-F", "other prompt", "NN", "US", "HullFT")
+BARS = {
+    None: "sift_percent_of_base",
+    "NN-F": "sift_over_nn_f",
+    "other prompt": "sift_over_other_prompt",
+    "NN": "sift_over_nn",
+}
 MakeTable = Callable[[Results], Table]
-MAIN: tuple[MakeTable, ...] = (
-    main_table,
-    without_near_duplicates,
-    only_near_duplicates,
-    steps_table,
-    unique_table,
-    correlation_table,
-    adaptive_table,
-)
+MAIN: tuple[MakeTable, ...] = (main_table, without_near_duplicates)
 TABLES: dict[str, tuple[MakeTable, ...]] = {
     "main": MAIN,
     "pair": MAIN,
-    "context": (context_table, best_mode_table),
+    "context": (context_table,),
 }
 
 
@@ -80,7 +69,6 @@ def measure(arguments: argparse.Namespace, arms: Sequence[Arm]) -> Results:
         data_space=arguments.train,
         prompts=arguments.test,
         base_model=arguments.model,
-        source_digits=arguments.source_digits,
         documents_per_domain=arguments.documents,
         prompts_per_domain=arguments.prompts,
         skipped_per_domain=arguments.skip,
@@ -112,53 +100,30 @@ def tables_of(results: Results, parts: Iterable[str]) -> list[Table]:
     return made
 
 
-def compare(results: Results) -> list[dict[str, Any]]:
-    """Return SIFT in % of the base model, and SIFT minus each rival on the same prompts."""
+def compare(report: Report, results: Results) -> None:
+    """Add SIFT in % of the base model, and SIFT minus each rival on the same prompts, in points."""
     tuned = results.where(mode="fine_tune")
     main = results.main_arms() if len(tuned) else {}
     if "SIFT" not in main:
-        return []
+        return
     ours = results.percent[main["SIFT"]].dropna()
-    rows = [_compared(None, mean(ours))]
+    found = {None: mean(ours)}
     for rival in RIVALS:
         if rival in main:
-            rows.append(_compared(rival, difference(ours, results.percent[main[rival]])))
-    return rows
+            found[rival] = difference(ours, results.percent[main[rival]])
+    for minus, one in found.items():
+        # JSON has no form for NaN, which intervals of one prompt are.
+        spread = [None if math.isnan(x) else x for x in (one.standard_error, one.low, one.high)]
+        row = {"method": "SIFT", "minus": minus, "value": one.value, "standard_error": spread[0]}
+        report.add(**row, ci=spread[1:], n_prompts=one.n)
+        if minus in BARS:
+            name = f"SIFT minus {minus}, points" if minus else "SIFT in % of the base model"
+            report.judge(name, one.value, BARS[minus], "lower")
 
 
-def _compared(minus: str | None, estimate: Estimate) -> dict[str, Any]:
-    return {
-        "method": "SIFT",
-        "minus": minus,
-        "value": estimate.value,
-        "standard_error": _finite(estimate.standard_error),
-        "ci": [_finite(estimate.low), _finite(estimate.high)],
-        "n_prompts": estimate.n,
-    }
-
-
-def _finite(value: float) -> float | None:
-    """Return None for NaN, for which JSON has no form."""
-    return None if math.isnan(value) else value
-
-
-def judge_bars(report: Report) -> None:
-    """Hold what was compared against the bars; the points are those of % of the base model."""
-    found = {row["minus"]: row["value"] for row in report.rows}
-    names = {
-        None: ("SIFT, fine-tuned, in % of the base model", "sift_percent_of_base"),
-        "NN-F": ("SIFT minus NN-F, points", "sift_over_nn_f"),
-        "other prompt": ("SIFT minus chunks of another prompt, points", "sift_over_other_prompt"),
-        "NN": ("SIFT minus NN, points", "sift_over_nn"),
-    }
-    for minus, (name, key) in names.items():
-        if minus in found:
-            report.judge(name, found[minus], key, "lower")
-
-
-def main(options: Sequence[str] | None = None) -> None:
+def main(given: Sequence[str] | None = None) -> None:
     """Measure, and print and write what is asked for."""
-    arguments = parse(options)
+    arguments = parse(given)
     if arguments.train:
         parts = arguments.parts or MEASURED
         results = measure(arguments, arms_of(parts, settings_of(arguments)))
@@ -167,10 +132,9 @@ def main(options: Sequence[str] | None = None) -> None:
         results = results_of(read_rows(arguments.results), arguments.experiment)
     tables = tables_of(results, parts)
     for table in tables:
-        print(f"\n{table.as_text()}")
-    report = Report(bar_numbers=load_bars("language_modeling"), rows=compare(results))
-    report.heading("Bars")
-    judge_bars(report)
+        table.show()
+    report = Report(section="language_modeling")
+    compare(report, results)
     print(f"\nRows: {arguments.results}, experiment {results.experiment}")
     if arguments.markdown:
         arguments.markdown.parent.mkdir(parents=True, exist_ok=True)
@@ -179,14 +143,12 @@ def main(options: Sequence[str] | None = None) -> None:
         from benchmarks.language_modeling.figures import save_learning_curves
 
         save_learning_curves(arguments.plot, results)
-    if arguments.json:
-        write_record(arguments.json, rows=report.rows, bars=report.bars, packages=PACKAGES)
+    report.finish(arguments.json, PACKAGES)
 
 
 def settings_of(arguments: argparse.Namespace) -> MainSettings:
     """Return what all arms have in common."""
     return MainSettings(
-        scope=arguments.scope,
         learning_rate=arguments.learning_rate,
         noise_variance=arguments.noise_variance,
         n_candidates=arguments.candidates,
@@ -194,28 +156,26 @@ def settings_of(arguments: argparse.Namespace) -> MainSettings:
     )
 
 
-def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
+def parse(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options, those of the command line if None; exit where they do not fit."""
     usual = MainSettings()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, quick="a prompt a domain and 10 chunks")
     data = parser.add_argument_group("data: a folder, or files; none for the rows that are there")
     data.add_argument("--data", type=Path, help="has the folder minipile")
     data.add_argument("--train", type=Path, help="documents to choose from, JSON lines")
     data.add_argument("--test", type=Path, help="documents to be scored, of other sources")
     data.add_argument("--near-duplicates", type=Path, help="rows of {id, gram8_covered}")
-    data.add_argument("--source-digits", default=HEX_DIGITS, help="of --train, last of SHA-1")
-    data.add_argument("--documents", type=_count, help="of --train a domain; all, quick: 25")
-    data.add_argument("--prompts", type=_count, help="of --test a domain; 10, quick: 1")
+    data.add_argument("--documents", type=count, help="of --train a domain; all, quick: 25")
+    data.add_argument("--prompts", type=count, help="of --test a domain; 10, quick: 1")
     data.add_argument("--skip", type=int, default=0, help="so many of each domain before those")
     data.add_argument("--near-copies", action="store_true", help="prompts with a near copy only")
-    data.add_argument("--versions", type=_count, default=1, help="of each chunk; 4 repeats itself")
+    data.add_argument("--versions", type=count, default=1, help="of each chunk; 4 repeats itself")
     data.add_argument("--experiment", help="of a file of rows with several: its 16 hex digits")
     parser.add_argument("--model", default=SMOLLM2, help="name on the hub, or folder")
     parser.add_argument("--parts", type=_parts, help=", ".join(PARTS))
-    parser.add_argument("--steps", type=_count, help=f"chunks; {usual.n_steps}, quick: 10")
-    parser.add_argument("--candidates", type=_count, default=usual.n_candidates, help="K")
+    parser.add_argument("--steps", type=count, help=f"chunks; {usual.n_steps}, quick: 10")
+    parser.add_argument("--candidates", type=count, default=usual.n_candidates, help="K")
     parser.add_argument("--noise-variance", type=float, default=usual.noise_variance, help="λ")
-    parser.add_argument("--scope", default=usual.scope, help="what learns: all (a LoRA), or full")
     parser.add_argument("--learning-rate", type=float, default=usual.learning_rate)
     parser.add_argument(
         "--dtype",
@@ -223,14 +183,12 @@ def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
         choices=get_args(NumberType),
         help="what the model computes in; auto: what the CPU is fastest in",
     )
-    parser.add_argument("--quick", action="store_true", help="minutes; numbers say little")
-    parser.add_argument("--workers", type=_count, default=min(2, usable_cpus()))
+    parser.add_argument("--workers", type=count, default=min(2, usable_cpus()))
     parser.add_argument("--ray", metavar="ADDRESS", help="workers on Ray: local, or as ray.init")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where rows are kept")
-    parser.add_argument("--json", type=Path, help="where to write the record")
     parser.add_argument("--markdown", type=Path, help="where to write the tables")
     parser.add_argument("--plot", type=Path, help="where to draw bits per byte by steps (PNG)")
-    arguments = parser.parse_args(options)
+    arguments = parser.parse_args(given)
     if (arguments.train is None) != (arguments.test is None) or (
         arguments.data and arguments.train
     ):
@@ -247,17 +205,11 @@ def parse(options: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _parts(text: str) -> list[str]:
-    parts = list(PARTS) if text == "all" else text.split(",")
+    parts = list(PARTS) if text == "all" else names(text)
     unknown = set(parts) - set(PARTS)
     if unknown:
         raise argparse.ArgumentTypeError(f"no part {min(unknown)!r}; there are {', '.join(PARTS)}")
     return parts
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -48,8 +48,7 @@ class Arm:
         noise_variance: λ of "SIFT", "US" and "other prompt"; None for others.
         n_candidates: K, the nearest neighbours to choose from.
         n_steps: N, how many to choose.
-        scope: What learns, see `scopes`. This and all below: None where nothing is learned.
-        learning_rate: Of Adam.
+        learning_rate: Of Adam, for a LoRA on all layers; None where nothing is learned.
         context_tokens: How many tokens of chunks are read at most; None for as many as the
             window takes, and where nothing is read.
     """
@@ -59,7 +58,6 @@ class Arm:
     noise_variance: float | None = None
     n_candidates: int = 200
     n_steps: int = 50
-    scope: str | None = None
     learning_rate: float | None = None
     context_tokens: int | None = None
 
@@ -79,13 +77,7 @@ class Arm:
         """An arm that chooses the same: all that do have one in common."""
         if self.mode == "base":
             return self
-        return replace(
-            self,
-            mode="context",
-            scope=None,
-            learning_rate=None,
-            context_tokens=None,
-        )
+        return replace(self, mode="context", learning_rate=None, context_tokens=None)
 
     def choose(self, query: FloatArray, candidates: FloatArray) -> IntArray:
         """Return positions of candidates that are sorted by inner product, repeats included."""
@@ -124,26 +116,20 @@ class MainSettings:
     """What the arms of all parts have in common. Ranges are those of `Arm`.
 
     Args:
-        scope: What learns.
-        learning_rate: Of Adam, in that scope.
+        learning_rate: Of Adam.
         noise_variance: λ of SIFT, US and the control.
         n_candidates: K.
         n_steps: N.
     """
 
-    scope: str = "all"
-    learning_rate: float = 5e-4  # for a LoRA, the best of four on prompts that do not judge: LOG.md
+    learning_rate: float = 5e-4  # the best of four on prompts that do not judge: LOG.md
     noise_variance: float = 0.1
     n_candidates: int = 200
     n_steps: int = 50
 
     def learning(self, selector: SelectorName, **changes: Any) -> Arm:
         """Return a fine-tuning arm with these settings but for the changes."""
-        learned = {
-            "mode": "fine_tune",
-            "scope": self.scope,
-            "learning_rate": self.learning_rate,
-        }
+        learned = {"mode": "fine_tune", "learning_rate": self.learning_rate}
         return replace(self.reading(selector), **{**learned, **changes})
 
     def reading(self, selector: SelectorName, context_tokens: int | None = None) -> Arm:

@@ -18,7 +18,6 @@ from sift_core.errors import InvalidInputError
 from sift_core.evaluation.data import Record, read_json_lines
 
 Tokenizer = Callable[[str], Sequence[tuple[int, int]]]
-HEX_DIGITS = "0123456789abcdef"
 NEAR_COPY = 0.3  # guess: the share of 8-grams above which a reader would call it a copy
 
 
@@ -45,13 +44,11 @@ class Document:
         return _sha1(self.document_id)
 
 
-def read_documents(path: Path, *, source_digits: str = HEX_DIGITS) -> list[Document]:
+def read_documents(path: Path) -> list[Document]:
     """Return the documents of a file, in its order; rows whose text is blank are left out.
 
     Args:
         path: .jsonl, .jsonl.gz or .jsonl.xz.
-        source_digits: Keeps the documents whose source's SHA-1, in hex, ends in one of these.
-            A base model that was trained on some of them is measured on the others.
 
     Raises:
         InvalidInputError: If the file cannot be read, a row is not as above, two rows have one
@@ -60,13 +57,13 @@ def read_documents(path: Path, *, source_digits: str = HEX_DIGITS) -> list[Docum
     documents: dict[str, Document] = {}
     for line in read_json_lines(path):
         document = _document(line)
-        if document is None or _sha1(document.source)[-1] not in source_digits:
+        if document is None:
             continue
         if document.document_id in documents:
             raise line.error(f"the id {document.document_id!r} was there before")
         documents[document.document_id] = document
     if not documents:
-        raise InvalidInputError(f"{path} has no document with text of these source digits")
+        raise InvalidInputError(f"{path} has no document with text")
     return list(documents.values())
 
 

@@ -25,7 +25,6 @@ from peft import LoraConfig
 
 from benchmarks.language_modeling.arms import BASE, Arm
 from benchmarks.language_modeling.documents import (
-    HEX_DIGITS,
     NEAR_COPY,
     Document,
     chunks,
@@ -42,11 +41,10 @@ from benchmarks.records import environment
 from benchmarks.text_variants import versions
 from sift_core.answering import FineTuningSettings, LanguageModel
 from sift_core.answering.model.loading import NumberType
-from sift_core.embedders import SentenceTransformerEmbedder
 from sift_core.errors import InvalidInputError
-from sift_core.evaluation.embedding_cache import MINILM, EmbeddingCache, version_of
+from sift_core.evaluation.embedding_cache import MINILM, EmbeddingCache
 from sift_core.evaluation.search import nearest, unit_rows
-from sift_core.types import CandidatePool, FloatArray
+from sift_core.types import CandidatePool
 
 PACKAGES = ("numpy", "torch", "transformers", "sentence-transformers", "sift-rerank")
 OF_THE_RUN = (  # which prompts are measured and where, not what each is measured on
@@ -54,8 +52,11 @@ OF_THE_RUN = (  # which prompts are measured and where, not what each is measure
     "skipped_per_domain",
     "near_duplicates",
     "near_copies",
-    "device",
 )
+CHUNK_TOKENS, CHUNKS_PER_DOCUMENT = 256, 2  # of the data space, from the beginning of a document
+PROMPT_TOKENS = 384
+SCORE_AFTER = (0, 1, 2, 5, 10, 20, 30, 40, 50)  # chunks, and always after the last
+RANK, ALPHA, SEED = 64, 16.0, 0  # of the LoRA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +67,9 @@ class LanguageModelingExperiment:
         data_space: Documents to choose from, see `read_documents`.
         prompts: Documents to be scored, of sources that the data space does not have.
         base_model: Folder, or name on the hub.
-        embedder: Of `SentenceTransformerEmbedder`.
-        source_digits: Which documents of the data space take part, see `read_documents`.
-        documents_per_domain: How many of these of each domain, see `sample`; None for all. The
-            nearest documents that `near_duplicates` names for near copies are there in any case.
+        documents_per_domain: How many documents of the data space of each domain, see `sample`;
+            None for all. The nearest documents that `near_duplicates` names for near copies are
+            there in any case.
         versions: How often each chunk is in the data space: once, or also in textual variants as
             mirrors of a page have them.
         prompts_per_domain: How many prompts of each domain; None for all. More may be added to
@@ -80,61 +80,29 @@ class LanguageModelingExperiment:
             `read_near_copies`; None where nobody knows.
         near_copies: Whether only prompts are measured of which the data space has a near copy, a
             share of at least `NEAR_COPY`.
-        chunk_tokens: Length of the chunks that the data space is cut into, >= 1.
-        chunks_per_document: How many from the beginning of a document at most; None for all.
-        prompt_tokens: Length at which prompts are cut, >= 1.
-        score_after: After how many chunks the prompt is scored while the model learns; before
-            the first and after the last it always is.
-        rank: Of the LoRA.
-        alpha: Its output scaling.
-        seed: Of the LoRA's random half.
-        device: As in torch; the fastest there is if None.
         dtype: As in `LanguageModel.from_pretrained`.
     """
 
     data_space: Path
     prompts: Path
     base_model: str
-    embedder: str = MINILM
-    source_digits: str = HEX_DIGITS
     documents_per_domain: int | None = None
     versions: int = 1
     prompts_per_domain: int | None = 10
     skipped_per_domain: int = 0
     near_duplicates: Path | None = None
     near_copies: bool = False
-    chunk_tokens: int = 256
-    chunks_per_document: int | None = 2
-    prompt_tokens: int = 384
-    score_after: tuple[int, ...] = (0, 1, 2, 5, 10, 20, 30, 40, 50)
-    rank: int = 64
-    alpha: float = 16.0
-    seed: int = 0
-    device: str | None = None
     dtype: NumberType = "auto"
 
     def load_model(self) -> LanguageModel:
         """Return the base model."""
-        return LanguageModel.from_pretrained(self.base_model, device=self.device, dtype=self.dtype)
+        return LanguageModel.from_pretrained(self.base_model, dtype=self.dtype)
 
     def load_measurer(self) -> Measurer:
         """Return a worker, the model loaded."""
-        lora = LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules="all-linear")
-        settings = FineTuningSettings(lora=lora, seed=self.seed)
-        return Measurer(self.load_model(), after=self.score_after, settings=settings)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Space:
-    """Embeddings of unit length.
-
-    Args:
-        chunks: Shape (n, d), float32.
-        prompts: By document id, shape (d,).
-    """
-
-    chunks: FloatArray
-    prompts: dict[str, FloatArray]
+        lora = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules="all-linear")
+        settings = FineTuningSettings(lora=lora, seed=SEED)
+        return Measurer(self.load_model(), after=SCORE_AFTER, settings=settings)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -164,19 +132,14 @@ class PreparedExperiment:
         path = experiment.near_duplicates
         near = read_near_copies(path) if path else {}
         self._shares = {name: one.share for name, one in near.items()}
-        space = read_documents(experiment.data_space, source_digits=experiment.source_digits)
+        space = read_documents(experiment.data_space)
         if experiment.documents_per_domain is not None:
             copied = {one.nearest for one in near.values() if one.share >= NEAR_COPY}
             kept = {one.document_id for one in sample(space, experiment.documents_per_domain)}
             space = [one for one in space if one.document_id in kept | copied]
-        whole = chunks(
-            space,
-            tokens_of,
-            experiment.chunk_tokens,
-            per_document=experiment.chunks_per_document,
-        )
-        self.chunks = _in_versions(whole, experiment.versions, experiment.seed)
-        prompts = cut(read_documents(experiment.prompts), tokens_of, experiment.prompt_tokens)
+        whole = chunks(space, tokens_of, CHUNK_TOKENS, per_document=CHUNKS_PER_DOCUMENT)
+        self.chunks = _in_versions(whole, experiment.versions)
+        prompts = cut(read_documents(experiment.prompts), tokens_of, PROMPT_TOKENS)
         self._refuse_shared_sources(prompts)
         self._other = others(prompts)
         wanted = prompts
@@ -186,8 +149,7 @@ class PreparedExperiment:
             wanted, experiment.prompts_per_domain, skipped=experiment.skipped_per_domain
         )
         self._n_tokens = {one.document_id: language_model.n_tokens(one.text) for one in prompts}
-        self._embedder_version = version_of(experiment.embedder)
-        self.space = self._embed(prompts, cache_folder)
+        self._embed(prompts, cache_folder)
         self.identity = self._identity(language_model)
         self.digest = _digest(self.identity)[:16]
 
@@ -235,8 +197,7 @@ class PreparedExperiment:
             chosen.append((arm, choices[alike]))
         rows = sorted({int(row) for _, one in chosen for row in one.rows})
         place = {row: position for position, row in enumerate(rows)}
-        space = self.space
-        query = space.prompts[prompt.document_id]
+        query = self._queries[prompt.document_id]
         return PromptTask(
             prompt={
                 "id": prompt.document_id,
@@ -250,8 +211,8 @@ class PreparedExperiment:
             pool=CandidatePool(
                 document_ids=[self.chunks[row].document_id for row in rows],
                 texts=[self.chunks[row].text for row in rows],
-                embeddings=space.chunks[rows],
-                similarities=np.clip(space.chunks[rows] @ query, -1, 1),
+                embeddings=self._vectors[rows],
+                similarities=np.clip(self._vectors[rows] @ query, -1, 1),
             ),
             arms=[
                 ChosenArm(
@@ -269,33 +230,24 @@ class PreparedExperiment:
         """Return what an arm chooses for a prompt, or for another one where it is the control."""
         if arm.selector is None:
             return Choice(rows=np.empty(0, dtype=np.intp), variances=[], seconds=0.0)
-        space = self.space
         is_control = arm.selector == "other prompt"
         asked = self._other[prompt.document_id] if is_control else prompt
-        query = space.prompts[asked.document_id]
+        query = self._queries[asked.document_id]
         begin = time.perf_counter()
-        candidates = nearest(space.chunks @ query, arm.n_candidates)
-        positions = arm.choose(query, space.chunks[candidates])
+        candidates = nearest(self._vectors @ query, arm.n_candidates)
+        positions = arm.choose(query, self._vectors[candidates])
         seconds = time.perf_counter() - begin
         rows = candidates[positions]
-        variances = arm.variances(space.prompts[prompt.document_id], space.chunks[rows])
+        variances = arm.variances(self._queries[prompt.document_id], self._vectors[rows])
         return Choice(rows=rows, variances=(variances / variances[0]).tolist(), seconds=seconds)
 
-    def _embed(self, prompts: Sequence[Document], folder: Path) -> Space:
-        name = self.experiment.embedder
-        cache = EmbeddingCache(
-            folder=folder,
-            model=name,
-            make_embedder=partial(SentenceTransformerEmbedder, name),
-            version=self._embedder_version,
-        )
+    def _embed(self, prompts: Sequence[Document], folder: Path) -> None:
+        cache = EmbeddingCache(folder)
         of_chunks = cache.embed([one.text for one in self.chunks], "the data space")
         of_prompts = cache.embed([one.text for one in prompts], "the prompts")
         ids = [one.document_id for one in prompts]
-        return Space(
-            chunks=unit_rows(of_chunks, "chunks"),
-            prompts=dict(zip(ids, unit_rows(of_prompts, "prompts"), strict=True)),
-        )
+        self._vectors = unit_rows(of_chunks, "chunks")  # (n, d), float32
+        self._queries = dict(zip(ids, unit_rows(of_prompts, "prompts"), strict=True))
 
     def _refuse_shared_sources(self, prompts: Sequence[Document]) -> None:
         shared = {one.source for one in prompts} & {one.source for one in self.chunks}
@@ -314,9 +266,14 @@ class PreparedExperiment:
             del settings[name]
         if experiment.documents_per_domain is None:
             del settings["documents_per_domain"]
-        version, name = self._embedder_version, experiment.embedder
         return {
             **settings,
+            "chunk_tokens": CHUNK_TOKENS,
+            "chunks_per_document": CHUNKS_PER_DOCUMENT,
+            "prompt_tokens": PROMPT_TOKENS,
+            "score_after": SCORE_AFTER,
+            "lora": [RANK, ALPHA, SEED],
+            "embedder": MINILM,
             "data_space": _file_record(experiment.data_space, len(self.chunks), "chunks"),
             "prompts": _file_record(experiment.prompts, len(self._n_tokens), "prompts"),
             "base_model": {
@@ -324,8 +281,6 @@ class PreparedExperiment:
                 "weights": language_model.fingerprint,
                 "n_parameters": sum(one.numel() for one in language_model.model.parameters()),
             },
-            "embedder": f"{Path(name).resolve().name}@{version}" if version else name,
-            "score_after": list(experiment.score_after),
             "dtype": str(language_model.model.dtype),
         }
 
@@ -362,9 +317,9 @@ def run_language_modeling(
         return [row for row in file.rows if row["experiment"] == prepared.digest]
 
 
-def _in_versions(documents: Sequence[Document], n_versions: int, seed: int) -> list[Document]:
+def _in_versions(documents: Sequence[Document], n_versions: int) -> list[Document]:
     """Return the chunks, then the first variant of each, then the second, and so on."""
-    texts = [versions(one.text, one.document_id, n_versions, seed) for one in documents]
+    texts = [versions(one.text, one.document_id, n_versions, SEED) for one in documents]
     return [
         replace(one, document_id=f"{one.document_id}~{i}", text=own[i]) if i else one
         for i in range(n_versions)

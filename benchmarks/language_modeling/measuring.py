@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.language_modeling.arms import Arm
-from benchmarks.language_modeling.scopes import learned
 from sift_core.answering import FineTuningSettings, LanguageModel
+from sift_core.answering.fine_tuning import fine_tuned
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.report import FineTuningReport
 from sift_core.types import CandidatePool
@@ -110,7 +110,7 @@ class Measurer:
     def _read(self, task: PromptTask, one: ChosenArm) -> dict[str, Any]:
         """Return the row of the base model, or of one that reads the chunks first."""
         begin = time.perf_counter()
-        n_read, bits = self._score_after_reading(self._model, task, one)
+        n_read, bits = self._score_after_reading(task, one)
         curve = Curve(steps=[n_read], bits_per_byte=[bits])
         return _row(task, one, curve, time.perf_counter() - begin)
 
@@ -121,35 +121,32 @@ class Measurer:
         curve = Curve()
         due = sorted({0, *self._after})
 
-        def score(model: LanguageModel, n: int) -> None:
+        def score(n: int) -> None:
             if due and n >= due[0]:
-                curve.put(n, model.bits_per_byte(task.text))
+                curve.put(n, self._model.bits_per_byte(task.text))
                 due[:] = [later for later in due if later > n]
 
         settings = replace(self._settings, learning_rate=arm.learning_rate)
         texts = [task.pool.texts[position] for position in members[0].positions]
-        learning = learned(self._model, texts, settings, scope=arm.scope or "all", on_state=score)
-        with learning as (model, how):
-            is_lost = self._score_at_the_end(model, task, how, curve)
+        with fine_tuned(self._model, texts, settings, on_state=score) as tuned:
+            is_lost = self._score_at_the_end(task, tuned.report, curve)
             seconds = time.perf_counter() - begin
             rows = []
             for one in members:
                 own, own_is_lost = curve, is_lost
                 if one.arm.mode == "both":
                     bits, own_is_lost = self._or_of_the_base(
-                        model, lambda model, one=one: self._score_after_reading(model, task, one)[1]
+                        lambda one=one: self._score_after_reading(task, one)[1]
                     )
                     own = Curve(steps=[curve.steps[-1]], bits_per_byte=[bits])
                 report = {
-                    "stop_reason": "diverged" if own_is_lost else how.stop_reason,
-                    "n_refused": how.n_refused,
+                    "stop_reason": "diverged" if own_is_lost else tuned.report.stop_reason,
+                    "n_refused": tuned.report.n_refused,
                 }
                 rows.append(_row(task, one, own.finite(), seconds, report))
         return rows
 
-    def _score_at_the_end(
-        self, model: LanguageModel, task: PromptTask, how: FineTuningReport, curve: Curve
-    ) -> bool:
+    def _score_at_the_end(self, task: PromptTask, how: FineTuningReport, curve: Curve) -> bool:
         """Add the last point unless it is there; return whether it had to be the base model's.
 
         A diverged fine-tuning has fallen back; so does one of which only the prompt shows that
@@ -162,31 +159,26 @@ class Measurer:
             and math.isfinite(curve.bits_per_byte[-1])
         ):
             return False
-        bits, is_lost = self._or_of_the_base(model, lambda one: one.bits_per_byte(task.text))
+        bits, is_lost = self._or_of_the_base(lambda: self._model.bits_per_byte(task.text))
         curve.put(n, bits)
         return is_lost
 
-    def _or_of_the_base(
-        self, model: LanguageModel, score: Callable[[LanguageModel], float]
-    ) -> tuple[float, bool]:
+    def _or_of_the_base(self, score: Callable[[], float]) -> tuple[float, bool]:
         """Return a score, and whether it is the base model's since it was no number before."""
-        bits = score(model)
+        bits = score()
         if math.isfinite(bits):
             return bits, False
         with self._model.adapted(None):
-            return score(self._model), True
+            return score(), True
 
-    def _score_after_reading(
-        self, model: LanguageModel, task: PromptTask, one: ChosenArm
-    ) -> tuple[int, float]:
+    def _score_after_reading(self, task: PromptTask, one: ChosenArm) -> tuple[int, float]:
         """Return how many chunks fit into the window, and the prompt's bits per byte after them."""
         chunks = task.pool.take(list(dict.fromkeys(one.positions)))
-        reading = replace(self._reading, language_model=model)
-        room = reading.room_for_chunks(task.text)
+        room = self._reading.room_for_chunks(task.text)
         if one.arm.context_tokens is not None:
             room = min(room, one.arm.context_tokens)
-        read = reading.fit(chunks, room)
-        return len(read), reading.bits_per_byte(task.text, read)
+        read = self._reading.fit(chunks, room)
+        return len(read), self._reading.bits_per_byte(task.text, read)
 
 
 def _row(

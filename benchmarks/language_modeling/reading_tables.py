@@ -1,7 +1,7 @@
 """Tables of reading, learning and both, by size of context.
 
 A line has arms that are equal in all else, compared on the prompts that all of its columns
-have; it says how many these are.
+have; it says how many these are. The tag `evidence-2026-11b` has the table of the best mode, too.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from benchmarks.language_modeling.tables import (
     paired,
     percent_cells,
 )
-from benchmarks.table import Cell, Table, missing, number, word
+from benchmarks.table import Cell, Table, word
 from sift_core.errors import InvalidInputError
 
-OF_READING = ("mode", "scope", "learning_rate", "context_tokens")
+OF_READING = ("mode", "learning_rate", "context_tokens")
 CHOSEN_BY = ("SIFT", "NN", "SIFT context")  # the last is read alone
 
 
@@ -40,37 +40,6 @@ def context_table(results: Results) -> Table:
         rows=tuple(rows),
         note=f"{CELL_NOTE} {BOLD_NOTE} Whole chunks are read, in order of choice, as many as fit; "
         "what is learned is the same in every line.",
-    )
-
-
-def best_mode_table(results: Results) -> Table:
-    """Return for each size of context the share of prompts on which each mode is the best.
-
-    The chunks are SIFT's.
-    """
-    modes = ("base", "context", "fine_tune", "both")
-    rows = []
-    for room, columns in _by_room(results).items():
-        own = columns[[name for name in columns if name.endswith(" SIFT")]].dropna()
-        own.columns = [name.removesuffix(" SIFT") for name in own]
-        if own.empty:
-            continue
-        own = own.assign(base=100.0)
-        winners = own.idxmin(axis=1)
-        oracle = own.min(axis=1).mean()
-        shares = [
-            number(100 * float((winners == mode).mean()), 0) if mode in own else missing()
-            for mode in modes
-        ]
-        rows.append((_size(room), count(len(own)), *shares, number(float(oracle), 1)))
-    if not rows:
-        raise InvalidInputError("no prompt has SIFT's chunks both read and learned")
-    return Table(
-        title="The best mode for each prompt, SIFT's chunks",
-        heads=("tokens to read", "n", *(f"{mode}, %" for mode in modes), "the best of all"),
-        rows=tuple(rows),
-        note="Share of the prompts on which the mode has the fewest bits per byte. the best of "
-        "all: % of the base model if the best mode were known beforehand.",
     )
 
 

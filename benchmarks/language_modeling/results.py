@@ -28,16 +28,14 @@ class Results:
 
     Args:
         experiment: The digest of the configuration.
-        configuration: What the "experiment" row says; empty where there was none.
         prompts: By prompt id: domain, n_bytes, near_duplicate (share of its 8-grams that the
             data space has; NaN where nobody measured it).
         arms: By number: the settings, and `label`.
-        rows: One a (prompt, arm number): steps, bits_per_byte and variances as arrays, `last`
-            (bits per byte after the last step), n_unique, diverged.
+        rows: One a (prompt, arm number): steps and bits_per_byte as arrays, `last` (bits per byte
+            after the last step), diverged.
     """
 
     experiment: str
-    configuration: Mapping[str, Any]
     prompts: pd.DataFrame
     arms: pd.DataFrame
     rows: pd.DataFrame
@@ -88,8 +86,7 @@ class Results:
         """Return by selector its fine-tuned arm at the main settings; SIFT first.
 
         The main settings are those under which the most selectors were fine-tuned. Where a
-        selector was measured with several λ, the one that most of its arms have counts, of
-        equally many the one that was measured first.
+        selector was measured with several λ, the one that was measured first counts.
         """
         tuned = self.where(mode="fine_tune")
         if tuned.empty:
@@ -99,10 +96,7 @@ class Results:
         main = tuned[shared == widest]
         chosen = {}
         for selector in sorted(main["selector"].unique(), key=_place):
-            own = main[main["selector"] == selector]
-            usual = tuned.loc[tuned["selector"] == selector, "noise_variance"].map(repr)
-            n_with = own["noise_variance"].map(repr).map(usual.value_counts())
-            chosen[selector] = int(n_with.idxmax())
+            chosen[selector] = int(main.index[main["selector"] == selector][0])
         return chosen
 
     def curve(self, arm: int) -> pd.DataFrame:
@@ -124,7 +118,7 @@ class Results:
 
 def settings_without(arms: pd.DataFrame, names: Sequence[str]) -> pd.Series:
     """Return one text an arm, equal for arms that differ in nothing but `names`."""
-    rest = arms.drop(columns=["label", *names]).to_dict("records")
+    rest = arms.drop(columns=["label", *names], errors="ignore").to_dict("records")
     return pd.Series([json.dumps(one, sort_keys=True) for one in rest], arms.index, dtype=object)
 
 
@@ -165,9 +159,7 @@ def results_of(
             "arm": [number[key] for key in keys],
             "steps": [np.array(row["steps"]) for row in found],
             "bits_per_byte": [np.array(row["bits_per_byte"]) for row in found],
-            "variances": [np.array(row["variances"]) for row in found],
             "last": [row["bits_per_byte"][-1] for row in found],
-            "n_unique": [len(set(row["chosen"])) for row in found],
             "diverged": [(row["report"] or {}).get("stop_reason") == "diverged" for row in found],
         }
     ).drop_duplicates(["prompt", "arm"], keep="last")
@@ -175,10 +167,8 @@ def results_of(
     # A share may have been named in a later run alone, so the first that is known counts.
     prompts = prompts.groupby("id", sort=False)[["domain", "n_bytes", "near_duplicate"]].first()
     prompts["near_duplicate"] = prompts["near_duplicate"].astype(float)
-    described = (row for row in rows if row["kind"] == "experiment")
     return Results(
         experiment=experiment,
-        configuration=next((row for row in described if row["experiment"] == experiment), {}),
         prompts=prompts,
         arms=settings,
         rows=frame.set_index(["prompt", "arm"]),

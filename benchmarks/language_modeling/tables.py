@@ -1,4 +1,4 @@
-"""The paper's tables per domain: the selectors, steps, repeats.
+"""The paper's tables of selectors per domain.
 
 A cell is the mean over prompts of bits per byte in % of the base model's, with its standard
 error; lower is better. A line compares its columns on the prompts that all of them have.
@@ -27,8 +27,6 @@ from sift_core.evaluation.statistics import Estimate, mean
 ALL = "All"
 BASELINES = ("US", "NN", "NN-F", "HullFT")
 ORDER = (*BASELINES, "SIFT", "other prompt")
-# The paper's figure has all prompts, those with one unique point, and those with more than 25.
-UNIQUE_BINS: tuple[tuple[int, float], ...] = ((1, 1), (2, 10), (11, 25), (26, np.inf))
 CELL_NOTE = (
     "Bits per byte in % of the base model (lower is better): mean over prompts, standard error "
     "in round brackets, 90 % bootstrap interval in square ones."
@@ -66,12 +64,6 @@ def without_near_duplicates(results: Results) -> Table:
     return _main_table(kept, f"prompts with a near-duplicate share below {NEAR_COPY:g}")
 
 
-def only_near_duplicates(results: Results) -> Table:
-    """Return `main_table` of the other prompts whose share was measured."""
-    kept = results.of_prompts(results.prompts["near_duplicate"] >= NEAR_COPY)
-    return _main_table(kept, f"prompts with a near-duplicate share of at least {NEAR_COPY:g}")
-
-
 def _main_table(results: Results, which: str) -> Table:
     main = results.main_arms()
     arms = _varying_noise_variance(results)
@@ -89,61 +81,6 @@ def _main_table(results: Results, which: str) -> Table:
         note=f"{CELL_NOTE} {BOLD_NOTE} n: prompts. base: its bits per byte over all bytes. "
         f"Δ: {', '.join(sift)} minus the strongest of {', '.join(BASELINES)} of the line, in "
         f"points, paired; below 0 SIFT is better.{diverged_note(results, arms)}",
-    )
-
-
-def steps_table(results: Results) -> Table:
-    """Return the selectors at the main settings after each measured number of chunks."""
-    curves = {
-        results.arms.loc[arm, "label"]: results.curve(arm) for arm in results.main_arms().values()
-    }
-    common = sorted(set.intersection(*(set(curve.columns) for curve in curves.values())))
-    rows = []
-    for step in common:
-        columns = pd.DataFrame({name: curve[step] for name, curve in curves.items()})
-        columns = paired(columns.reindex(results.prompts.index))
-        cells = percent_cells(columns)
-        rows.append((Cell(text=str(step), value=step), count(len(columns)), *cells))
-    return Table(
-        title="Selectors by number of chunks learned",
-        heads=("chunks", "n", *curves),
-        rows=tuple(rows),
-        note=f"{CELL_NOTE} {BOLD_NOTE}",
-    )
-
-
-def unique_table(results: Results) -> Table:
-    """Return what SIFT gains over NN and NN-F by how many different chunks it chose.
-
-    The paper's figure "advantage_over_nn", there in % of the baseline; here both in % of the
-    baseline and in points of the base model.
-    """
-    main = results.main_arms()
-    rivals = [name for name in ("NN", "NN-F") if name in main]
-    if "SIFT" not in main or not rivals:
-        raise InvalidInputError("SIFT beside NN or NN-F is needed")
-    percent = results.percent[[main[name] for name in ("SIFT", *rivals)]].dropna()
-    percent.columns = ["SIFT", *rivals]
-    n_unique = results.rows_of(main["SIFT"])["n_unique"].reindex(percent.index)
-    rows = []
-    for name, low, high in [(ALL, 0, np.inf), *((_bin(*ends), *ends) for ends in UNIQUE_BINS)]:
-        own = percent[n_unique.between(low, high)]
-        cells = [word(name), count(len(own)), number(len(own) / len(percent), 2)]
-        for rival in rivals:
-            if own.empty:
-                cells += [missing(), missing()]
-                continue
-            cells.append(with_error(mean(100 * own["SIFT"] / own[rival])))
-            cells.append(table.difference(difference(own["SIFT"], own[rival])))
-        rows.append(tuple(cells))
-    heads = [head for rival in rivals for head in (f"% of {rival}", f"minus {rival}")]
-    return Table(
-        title=f"{results.arms.loc[main['SIFT'], 'label']} by number of unique chunks chosen",
-        heads=("unique", "n", "share", *heads),
-        rows=tuple(rows),
-        note="% of X: mean over prompts of 100 × SIFT's bits per byte / X's (below 100 SIFT is "
-        "better), standard error in brackets. minus X: difference in points of % of the base "
-        "model, 90 % bootstrap interval in square brackets. share: of the prompts.",
     )
 
 
@@ -174,9 +111,8 @@ def diverged_note(results: Results, arms: pd.DataFrame) -> str:
     for arm, settings in arms.iterrows():
         diverged = results.rows.xs(arm, level="arm")["diverged"]
         if diverged.any():
-            name = f"{selector_label(settings)}, {settings['scope']}"
-            rate = settings["learning_rate"]
-            counts.append(f"{name}, rate {rate:g}: {diverged.sum()} of {len(diverged)}")
+            name = f"{selector_label(settings)}, rate {settings['learning_rate']:g}"
+            counts.append(f"{name}: {diverged.sum()} of {len(diverged)}")
     if not counts:
         return ""
     return f" Diverged, so that the base model's 100 % stands for it: {'; '.join(counts)}."
@@ -225,9 +161,3 @@ def _line(
         return np.inf, (*cells, missing())
     gap = difference(*(side[best(side)] for side in sides))
     return gap.value, (*cells, table.difference(gap))
-
-
-def _bin(low: int, high: float) -> str:
-    if high == np.inf:
-        return f"> {low - 1}"
-    return str(low) if low == high else f"{low}–{high}"

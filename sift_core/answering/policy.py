@@ -87,7 +87,7 @@ class VariancePolicy:
     Args:
         min_explained: Share of the variance at the query that documents must explain, in
             [0, 1]. Ten documents on the topic explain 29 to 84 %, others 4 to 22 % (MiniLM,
-            `benchmarks.demo_questions`). Default: 0.25.
+            `benchmarks.demo_questions` of the tag `evidence-2026-11b`). Default: 0.25.
         on_off_topic: What to do if the documents have nothing on the question: "refuse" answers
             with a sentence that says so, "base" lets the model answer. Default: "refuse".
         cost_model: Seconds of every mode on this machine, from `CostModel.measure`, for latency

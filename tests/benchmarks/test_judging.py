@@ -9,8 +9,6 @@ from benchmarks.retrieval_methods import dpp
 from benchmarks.retrieval_tokens import Priced, filled
 from benchmarks.selection_rivals import algorithm_1
 from benchmarks.text_variants import versions
-from benchmarks.word_sets.building import mentions
-from benchmarks.word_sets.templates import KINDS, MAILS, make_templated_sets
 from sift_core.evaluation.search import pools
 
 
@@ -86,15 +84,3 @@ def test_versions_of_a_text_depend_on_the_arguments_alone():
     # Embeddings are kept by text: another version of the module makes them all anew.
     line = "A star makes light."
     assert versions(line, "id", 2, seed=0) == [line, "Print this page A star makes light."]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_gold_chunk_alone_has_what_decides(kind):
-    (made,) = make_templated_sets([kind])
-    texts = [passage.to_embed for passage in made.retrieval_set.passages]
-    for question in made.retrieval_set.questions:
-        (row,) = question.gold
-        keys = made.keys[question.question_id]
-        having = [i for i, text in enumerate(texts) if all(mentions(text, key) for key in keys)]
-        start = row // 10 * 10  # of the thread
-        assert having == (list(range(start, start + 10)) if kind == MAILS else [row])

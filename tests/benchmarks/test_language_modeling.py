@@ -11,7 +11,6 @@ from benchmarks.language_modeling.selectors import (
     UncertaintySamplingSelector,
 )
 from benchmarks.language_modeling.tables import main_table
-from benchmarks.language_modeling.uncertainty import stop_step
 from sift_core.evaluation.statistics import Estimate
 
 MAIN = MainSettings()
@@ -68,12 +67,6 @@ def test_the_main_table_by_hand():
     assert [value(table, line, "n") for line in ("a", "b", "All")] == [2, 1, 3]
     assert value(table, "All", "SIFT(0.1)") == pytest.approx(256 / 3)
     assert cell(table, "b", "Δ").text == "+1.0 [–]"
-
-
-def test_adaptive_sift_stops_by_hand():
-    # α = 1/2: σ_n > 2 / n holds first for n = 3, where σ = .9: two steps are taken.
-    assert stop_step(np.array([1.0, 0.95, 0.9, 0.9]) ** 2, 0.5) == 2
-    assert stop_step(np.zeros(4), 0.5) == 3
 
 
 def test_hullft_chooses_by_the_weights_of_the_nearest_point_of_the_hull():

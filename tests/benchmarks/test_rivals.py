@@ -2,8 +2,6 @@ import numpy as np
 import pytest
 
 from benchmarks.rivals import vendi
-from benchmarks.sprig import NameGraph, names_in
-from sift_core.evaluation.data import Passage
 from sift_core.evaluation.search import Pool
 
 
@@ -38,36 +36,3 @@ def test_vendi_chooses_by_the_papers_score(share):
     similarities = embeddings @ query
     pool = Pool(query=query, embeddings=embeddings, similarities=similarities, rows=np.arange(60))
     assert vendi(pool, 6, share=share).tolist() == slow_vendi(pool, 6, share)
-
-
-def test_names_are_runs_of_capitals_and_their_parts():
-    small = frozenset({"who", "port"})
-    assert names_in("Who sang Beyonce's first single?", small) == [("beyonce",)]
-    assert names_in("the Andaman and Nicobar Islands") == [
-        ("andaman", "nicobar", "islands"),
-        ("andaman",),
-        ("nicobar", "islands"),
-    ]
-    # A capital at the beginning of a sentence may be no name, so both are taken.
-    assert names_in("Port Blair grew.", small) == [("port", "blair"), ("blair",)]
-
-
-TEXTS = {
-    "Ada Quill": "Ada Quill married Boris Venn in Oslo.",
-    "Boris Venn": "He was born in Tarnow.",
-    "Carl Wood": "Carl Wood lived in Oslo.",
-    "Dora Zell": "Dora Zell lived in Oslo.",
-}
-
-
-def test_a_walk_reaches_what_a_named_passage_names_but_not_over_a_pruned_hub():
-    passages = [Passage(passage_id=title, title=title, text=TEXTS[title]) for title in TEXTS]
-    graph = NameGraph(passages)
-
-    def ranked(pruned):
-        text = "Where is the husband of Ada Quill from?"
-        return graph.ranked(text, [], 4, restart=0.15, pruned=pruned)
-
-    assert ranked(1.0)[:2] == [0, 1]
-    assert set(ranked(1.0)) == {0, 1, 2, 3}
-    assert ranked(0.5) == [0, 1]  # three of four passages name Oslo, two name Boris Venn
