@@ -97,11 +97,6 @@ def test_marks_count_only_where_they_were_asked_for(make_engine, small_lm):
     assert (base.citations, base.unknown_marks) == ((), (1,))
 
 
-def test_prompts_without_options_are_as_they_were(small_lm):
-    plain = InContextAnswerer(language_model=small_lm)
-    assert plain.prompt_for(Query(text="Q"), pool(["a b", "c d"])) == "c d\n\na b\n\nQ"
-
-
 def test_numbered_chunks_fit_into_the_window(make_random_lm):
     citing = {"prompt": PromptOptions(cite=True), "max_new_tokens": 4}
     answerer = InContextAnswerer(language_model=make_random_lm(), **citing)
@@ -147,8 +142,3 @@ def test_a_template_places_chunks_and_question_and_knows_no_other_braces(make_en
 def test_prompts_that_cannot_be_used_are_refused(make_engine, options, complaint):
     with pytest.raises(InvalidInputError, match=complaint):
         make_engine(**options)
-
-
-def test_what_is_no_flag_is_refused_in_a_request(make_engine):
-    with pytest.raises(InvalidInputError, match="cite"):
-        make_engine().choose(QUESTION, cite=1)
