@@ -29,7 +29,7 @@ from sift_core.answering.model.fair_lock import MAX_QUEUED, N_WORKERS, FairLock,
 from sift_core.errors import BusyError
 from sift_core.testing import HashingEmbedder
 from tests.answering.plain_peft import assert_same_state, lora, state_of
-from tests.engines import engine_of
+from tests.engines import changed, engine_of
 
 FAST = FineTuningSettings(lora=lora(8), learning_rate=1e-2)
 QUESTION = "the cat"
@@ -156,6 +156,13 @@ async def failed_in_a_callback(engine, choice):
         engine.answer_from(choice, on_step=Raises(KeyError("the caller's own")))
 
 
+async def failed_while_writing(engine, choice):
+    short = changed(engine, n_steps=3)
+    choice = short.choose_from(*pool_about("dogs"), mode="fine_tune")
+    with pytest.raises(KeyError):
+        short.answer_from(choice, on_text=Raises(KeyError("the caller's own")))
+
+
 async def closed(engine, choice):
     with engine.stream_from(choice) as stream:
         stream.close()
@@ -176,7 +183,10 @@ async def diverged(engine, choice):
         pass
 
 
-@pytest.mark.parametrize("end", [cancelled, failed_in_a_callback, closed, out_of_memory, diverged])
+@pytest.mark.parametrize(
+    "end",
+    [cancelled, failed_in_a_callback, failed_while_writing, closed, out_of_memory, diverged],
+)
 async def test_the_base_is_bit_identical_however_a_query_ends(make_engine, end):
     engine = make_engine(n_steps=1000)
     lm = engine.language_model
@@ -242,20 +252,3 @@ def test_a_fair_lock_is_held_in_the_order_of_asking_and_nests():
         assert order == [0, 1, 2, 3, 4]
     for thread in threads:
         thread.join()
-
-
-def test_a_released_lock_is_free_for_others_and_held_again():
-    lock = FairLock()
-    with ThreadPoolExecutor(1) as other:
-
-        def take():
-            with lock.held():
-                return True
-
-        with lock.held():
-            waiting = other.submit(take)
-            with lock.released():
-                assert waiting.result(60)
-            waiting = other.submit(take)
-            assert not waiting.done()
-        assert waiting.result(60)

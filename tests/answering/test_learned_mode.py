@@ -60,18 +60,6 @@ def test_an_answer_rests_on_what_was_learned_and_nothing_is_fetched(make_engine)
         assert session.bits_per_byte(text) < engine.language_model.bits_per_byte(text) - 0.1
 
 
-def test_streams_sessions_and_batches_say_what_an_answer_says(make_engine):
-    engine = make_engine()
-    expected = engine.answer(QUESTIONS[1], mode="learned")
-    with engine.stream(QUESTIONS[1], mode="learned") as stream:
-        assert "".join(stream) == expected.text
-    assert stream.answer().mode is AnswerMode.LEARNED
-    session = engine.session(QUESTIONS[1], mode="learned")
-    assert session.answer(QUESTIONS[1]).text == expected.text
-    assert session.answers([QUESTIONS[1]])[0].text == expected.text
-    assert session.report is None
-
-
 def test_candidates_at_hand_are_left_alone(make_engine):
     engine = make_engine(source=None)
     embedder = HashingEmbedder()

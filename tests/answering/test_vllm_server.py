@@ -145,9 +145,11 @@ def test_users_of_one_adapter_share_it_until_the_last_has_gone(make, vllm, adapt
 
     with ThreadPoolExecutor(8) as threads:
         last, *others = [threads.submit(use, i == 0) for i in range(8)]
-        assert all(other.result(LIMIT_S) for other in others)
-        assert list(vllm.loaded) == [server.name(adapter)] == entries(tmp_path)
-        gone.set()
+        try:
+            assert all(other.result(LIMIT_S) for other in others)
+            assert list(vllm.loaded) == [server.name(adapter)] == entries(tmp_path)
+        finally:
+            gone.set()
         assert last.result(LIMIT_S)
     assert vllm.loaded == {}
     routes = vllm.routes()
