@@ -183,15 +183,6 @@ def test_a_search_fetches_and_then_chooses():
     assert awaited.timings.keys() == {"fetch", "select"}
 
 
-def test_a_search_of_embeddings_alone_fetches_once():
-    source = make_source()
-    options = ChoiceOptions(n_select=2, n_candidates=5, words=0)
-    found = search(source, QUERY, options)
-    assert found.pool.document_ids == source.fetch(QUERY, 5).document_ids
-    assert found.timings.keys() == {"fetch", "select"}
-    assert found.hop is None
-
-
 def test_choosing_leaves_the_event_loop_free():
     loop_thread, threads = threading.get_ident(), []
 
@@ -212,15 +203,6 @@ def test_choosing_leaves_the_event_loop_free():
     assert len(found) == 10
     assert threads[-1] == loop_thread
     assert loop_thread not in threads[:2]
-
-
-def test_several_queries_have_their_turns():
-    other = Query(text="cranes", embedding=EMBEDDER.embed_query("cranes"))
-    query = replace(QUERY, also=[other])
-    chosen = search(make_source(), query, ChoiceOptions(n_select=4, n_candidates=6))
-    expected = ContextSelector().select(query.vectors, chosen.pool.embeddings, 4)
-    assert chosen.positions.tolist() == expected.positions.tolist()
-    assert chosen.question_variances[0] == pytest.approx(1.0)
 
 
 INVOICES = [f"Invoice {1000 + row}: pay 50 euros for cleaning until May." for row in range(60)]
@@ -287,13 +269,6 @@ def test_a_question_without_words_ranks_by_its_embedding():
     chosen = choose(pool, replace(query, text="?"))
     cosines = pool.similarities[chosen.positions]
     assert [one.relevance for one in chosen.picks] == pytest.approx(cosines.tolist())
-
-
-def test_another_rankers_relevance_stays_as_it_is():
-    order = np.arange(len(INVOICES), dtype=float)
-    pool, query = invoices(relevance=order)
-    chosen = choose(pool, query, ChoiceOptions(words=0.7, n_select=1))
-    assert chosen.picks[0].relevance == order[chosen.positions[0]]
 
 
 def test_any_selector_goes_by_words():

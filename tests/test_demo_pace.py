@@ -32,13 +32,6 @@ def test_a_stage_takes_a_half_or_a_quarter_of_what_does_not_fit(pace_module):
     assert fits(10, lambda n: 1000.0, 60) == 1  # one at least, however long it takes
 
 
-def test_seconds_by_hand(pace_module):
-    pace = pace_module.Pace(read_s=0.01, write_s=0.1, step_s=0.5, setup_s=2.0)
-    assert pace.answering_s(read=100, written=5) == pytest.approx(1.5)
-    # 2 + 4 · .5 + three readings of 100 tokens
-    assert pace.learning_s(tokens=100, steps=4) == pytest.approx(7.0)
-
-
 def test_a_pace_is_measured_once_for_a_model(pace_module, tmp_path, random_model):
     from sift_core.answering import LanguageModel
 

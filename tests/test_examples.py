@@ -1,7 +1,8 @@
-"""Every example runs without an argument once the demo has set things up."""
+"""The demo, and then every example over what it left behind, each as a user runs it."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,36 @@ pytest.importorskip("sentence_transformers", reason="needs the extra demo")
 for framework in ("haystack", "langchain_qdrant", "langgraph", "llama_index.vector_stores.qdrant"):
     pytest.importorskip(framework, reason="the examples show the frameworks")
 
-from tests.example_runs import example_names  # noqa: E402
+from tests.random_model import save_random_model  # noqa: E402
 
-ROOT = Path(__file__).parents[1]
+EXAMPLES = Path(__file__).parents[1] / "examples"
+HELPERS = {
+    *("demo_answers", "demo_pace", "demo_questions", "demo_report", "demo_store"),
+    *("python_docs", "transformers_docs"),
+}
+ELSEWHERE = {"demo", "index_with_ray"}  # the other wants a server
+QUESTION = "How is stochastic depth computed?"
+LIMIT_S = 600
+TOPICS = (
+    "stochastic depth",
+    "relative position bias",
+    "window partition",
+    "patch embedding",
+    "class token",
+    "layer scale",
+    "attention pooling",
+    "causal mask",
+    "feature pyramid",
+    "position encoding",
+)
+PAGE = """# {topic}
+
+How {topic} is computed in an image model, with `{name}(hidden_states, scale)`.
+
+The hidden states are walked once, from the first layer to the last, at most *scale* of them are
+changed. The call returns {topic} for each sample of the batch; an empty batch gives an empty
+tensor. It raises ValueError where *scale* is negative, and where there are no such states.
+"""
 EIGHT_LINES = r"\n(  .*\n){8}(?!  )"
 # What each prints, as regular expressions.
 PRINTED = {
@@ -58,10 +86,62 @@ PRINTED = {
 }
 
 
+def run(name, folder, *arguments, **variables):
+    """Run an example in a folder, since nothing may depend on where one stands."""
+    own = {"COLUMNS": "140", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / f"{name}.py", *arguments],
+        env={**os.environ, **own, **variables},
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return {
+        "SIFT_DEMO_MODEL": str(save_random_model(tmp_path_factory.mktemp("model"), window=2048))
+    }
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory, model):
+    """The demo over ten pages: its folder, and what it printed."""
+    folder = tmp_path_factory.mktemp("demo")
+    (folder / "docs").mkdir()
+    for topic in TOPICS:
+        name = topic.replace(" ", "_")
+        page = PAGE.format(topic=topic, name=name)
+        (folder / f"docs/{name}.md").write_text(page, encoding="utf-8")
+    asked = ["--docs", "docs", "--cache", "cache", "--question", QUESTION]
+    return folder, run("demo", folder, *asked, **model)
+
+
+@pytest.mark.slow
+def test_the_demo_answers_a_question(demo):
+    folder, demo = demo
+    assert demo.returncode == 0, demo.stderr
+    assert demo.stderr == ""
+    assert "10 chunks, 10 of them new" in demo.stdout
+    for name in ("nearest", "MMR", "SIFT"):
+        assert re.search(rf"{name}: \d+ of 10 repeat", demo.stdout)
+        assert f"Answer from {name}" in demo.stdout
+    assert len(re.findall(r"\d+ tokens read, first word after", demo.stdout)) == 3
+    rows = re.findall(r"^(\w+) +(\d\.\d{3}) +(\d+)% +\d", demo.stdout, re.MULTILINE)
+    bits = {mode: float(figure) for mode, figure, _ in rows}
+    assert list(bits) == ["base", "context", "fine_tune", "both"]
+    picture = folder / "cache/demo.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
-def test_an_example_prints_what_it_should(example_runs, name):
-    finished = example_runs.of(name)
+def test_an_example_prints_what_it_should(demo, model, tmp_path, name):
+    cache = shutil.copytree(demo[0] / "cache", tmp_path / "cache")  # a Qdrant folder is for one
+    finished = run(name, tmp_path, SIFT_DEMO_CACHE=str(cache), **model)
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == ""
     for pattern in PRINTED[name]:
@@ -70,18 +150,11 @@ def test_an_example_prints_what_it_should(example_runs, name):
 
 @pytest.mark.slow
 def test_an_example_before_the_demo_is_one_clear_error(tmp_path):
-    finished = subprocess.run(
-        [sys.executable, "-W", "error", str(ROOT / "examples/agent_tool.py")],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "SIFT_DEMO_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"},
-        timeout=300,
-        check=False,
-    )
+    finished = run("agent_tool", tmp_path, SIFT_DEMO_CACHE=str(tmp_path))
     assert finished.returncode == 1
     assert "run `make demo` once" in finished.stderr.splitlines()[-1]
 
 
 def test_every_example_is_looked_at_by_a_test():
-    assert set(example_names()) == PRINTED.keys()
+    examples = {path.stem for path in EXAMPLES.glob("*.py")}
+    assert examples - HELPERS - ELSEWHERE == PRINTED.keys()

@@ -118,11 +118,6 @@ def test_these_modules_import_numpy_alone(module):
     assert run(NEW_PACKAGES.format(module=module)) == ["numpy"]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="needs Faiss")
-def test_the_probe_would_notice_a_heavy_import():
-    assert "faiss" in run(NEW_PACKAGES.format(module="sift_core.sources.faiss.index"))
-
-
 def test_importing_the_core_leaves_the_process_alone():
     program = """
 import json, logging, os, random, sys, warnings

@@ -86,26 +86,3 @@ def test_a_killed_worker_loses_and_doubles_nothing(docs):
         assert f"{len(docs):,} chunks of 40 files, {len(docs):,} of them stored" in again.stdout
         assert writer.n_writes == n_writes
     client.close()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["docs", "--store", "qdrant:folder"], "start a Qdrant server"),
-        (["docs", "--store", "qdrant:http://127.0.0.1:1"], "is the server up"),
-        (["nowhere", "--store", "qdrant:http://127.0.0.1:1"], "there is no file or folder"),
-    ],
-    ids=["a folder", "no server", "no files"],
-)
-@pytest.mark.slow
-def test_what_cannot_work_is_said_before_a_worker_starts(docs, arguments, told):
-    finished = subprocess.run(
-        [sys.executable, EXAMPLE, *arguments, "--embedder", "hashing"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert finished.returncode == 1
-    assert told in finished.stderr.splitlines()[-1]

@@ -236,19 +236,6 @@ def test_a_damaged_graph_is_made_again_with_a_warning(copied, theirs, caplog):
 
 
 @pytest.mark.slow
-def test_two_processes_make_one_graph(copied):
-    code = (
-        "import sys; from sift_core.embedders import OnnxEmbedder;"
-        "print(OnnxEmbedder(sys.argv[1]).embed_query('a').sum())"
-    )
-    command = [sys.executable, "-c", code, str(copied)]
-    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [run.communicate()[0] for run in runs]
-    assert [run.returncode for run in runs] == [0, 0]
-    assert said[0] == said[1] != ""
-
-
-@pytest.mark.slow
 def test_a_graph_that_gives_other_vectors_is_refused_for_good(copied, caplog):
     # transformers obeys this file, the graph's tokenizer does not know it.
     edit(copied / "tokenizer_config.json", do_lower_case=False)

@@ -24,25 +24,17 @@ def n_words(row, text):
     return len(text.split())
 
 
-def rows_and_texts(passages):
-    return [(passage.rows, passage.text) for passage in passages]
-
-
 def test_chunks_that_touch_are_one_passage_in_reading_order():
-    assert rows_and_texts(passages_of(PARTS, PLACES, [1, 4, 0])) == [
-        ((0, 1), "One is first.\n\nTwo is second."),
-        ((4,), "Four is the fourth."),
-    ]
+    first, last = passages_of(PARTS, PLACES, [4, 1, 0])  # in order of the first choice
+    assert last == Passage(rows=(0, 1), first=1, text="One is first.\n\nTwo is second.")
+    assert first == Passage(rows=(4,), first=4, text="Four is the fourth.")
 
 
-def test_a_gap_of_one_candidate_is_filled():
+def test_a_gap_of_one_candidate_is_filled_and_one_of_two_stays():
     [passage] = passages_of(PARTS, PLACES, [3, 1])
     assert passage == Passage(
         rows=(1, 2, 3), first=3, text="Two is second.\nTwo goes on.\nThree is third."
     )
-
-
-def test_a_gap_of_two_candidates_stays():
     assert [one.rows for one in passages_of(PARTS, PLACES, [3, 0])] == [(3,), (0,)]
 
 
@@ -55,11 +47,6 @@ def test_chunks_of_other_documents_stay_alone():
     places = [Place(name, place.start) for name, place in zip("ababa", PLACES, strict=True)]
     assert len(passages_of(PARTS, places, range(5))) == 5
     assert len(passages_of(PARTS, [Place("a")] * 5, range(5))) == 5
-
-
-def test_passages_come_in_order_of_their_first_choice():
-    chosen = [4, 1, 0]
-    assert [one.first for one in passages_of(PARTS, PLACES, chosen)] == [4, 1]
 
 
 def test_overlapping_chunks_are_joined_once():

@@ -42,8 +42,3 @@ def test_every_path_it_names_is_there():
     named = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
-
-
-def test_every_make_target_it_names_is_there():
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE)) <= targets

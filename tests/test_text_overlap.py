@@ -64,34 +64,6 @@ def test_where_too_little_else_is_left_the_choice_stays_whole():
     assert len(set(two_fit.positions) & {0, 1, 2}) < 2
 
 
-def test_costs_groups_and_relevance_stay_with_their_candidates():
-    costs, groups = np.arange(1.0, 13.0), [f"file {row % 5}" for row in range(12)]
-    found = chosen(
-        [LONG, SHORT],
-        n=10,
-        limits=Limits(costs=costs, budget=30.0, groups=groups, max_per_group=1),
-        relevance=np.arange(12.0, 0.0, -1.0),
-    ).positions
-    assert costs[found].sum() <= 30.0
-    assert len({groups[row] for row in found}) == len(found) > 2
-    assert 0 in found
-    assert 1 not in found
-
-
-def test_relevance_to_each_of_several_queries_stays_with_its_candidates():
-    _, rows = nearest_first(12)
-    queries = rows[[0, 5]] + 0.1
-    relevance = np.random.default_rng(1).standard_normal((2, 12))
-    relevance[:, :2] += 4  # both are chosen, and one stands in the other
-    texts = [LONG, SHORT, *(f"Something else, number {i}." for i in range(10))]
-    found = select_texts(
-        ContextSelector(), queries, rows, 6, text_of=texts.__getitem__, relevance=relevance
-    )
-    kept = np.delete(np.arange(12), 1)
-    expected = ContextSelector().select(queries, rows[kept], 6, relevance=relevance[:, kept])
-    assert found.positions.tolist() == kept[expected.positions].tolist()
-
-
 def test_candidates_with_one_text_and_many_vectors_cost_one_more_choice():
     class Counting(ContextSelector):
         n = 0

@@ -98,8 +98,7 @@ SHAPES = {
     "gpt-neox": _causal("GPTNeoX", **_LLAMA),
 }
 
-# Models whose parts are told: layers can be run one by one, the head apart from the rest.
-KNOWN_SHAPES = {
+ALL_SHAPES = {
     **SHAPES,
     "qwen2": _causal("Qwen2", **_SHARED_KEYS, tie_word_embeddings=True),
     "qwen3": _causal("Qwen3", **_SHARED_KEYS, head_dim=16),
@@ -132,17 +131,12 @@ KNOWN_SHAPES = {
     "falcon, own linear class": _causal("Falcon", **_SIZES),
     "bloom, alibi": _causal("Bloom", **_ENDS, hidden_size=32, n_layer=2, n_head=2),
     "mpt": _causal("Mpt", **_ENDS, d_model=32, n_layers=2, n_heads=2, max_seq_len=64),
-}
-
-# A transform stands between trunk and head; layers that return lists.
-UNKNOWN_SHAPES = {
+    # A transform stands between trunk and head; layers that return lists.
     "bert as a decoder": _shape(
         "BertLMHeadModel", "BertConfig", **_LLAMA, is_decoder=True, pad_token_id=0
     ),
     "openai-gpt": _shape("OpenAIGPTLMHeadModel", "OpenAIGPTConfig", **_GPT),
 }
-
-ALL_SHAPES = {**KNOWN_SHAPES, **UNKNOWN_SHAPES}
 
 # One for each way in which models differ: a head of its own or not, Conv1D, fused projections,
 # changed logits, experts, a trunk and a head that cannot be told apart. `make test-all` has all.

@@ -79,7 +79,7 @@ def test_others_have_the_lock_while_a_listener_runs(make_random_lm):
 
         other = threading.Thread(target=compute)
         other.start()
-        other.join()
+        other.join(60)
 
     with lock.held():
         [generation] = _batch(

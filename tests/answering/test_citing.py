@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from sift_core import (
-    CandidatePool,
     ChoiceOptions,
     InvalidInputError,
     Query,
@@ -14,26 +13,17 @@ from sift_core import (
 from sift_core.answering import PromptOptions
 from sift_core.answering.answer import Citation
 from sift_core.answering.in_context import INSTRUCTION, InContextAnswerer, citations_in
-from sift_core.testing import HashingEmbedder
 from tests.engines import engine_of
+from tests.pools import pool_of
 
 TEXTS = ["water boils in the kettle", "cats sleep on the shelf", "boats fold from paper"]
 QUESTION = "Where do cats sleep?"
-
-
-def pool(texts=TEXTS):
-    embedder = HashingEmbedder()
-    return CandidatePool(
-        document_ids=[f"{text.split()[0]}.md#0" for text in texts],
-        texts=texts,
-        embeddings=embedder.embed_documents(texts),
-        similarities=[0.5] * len(texts),
-    )
+POOL = pool_of(TEXTS)
 
 
 def cited(*entries):
     return tuple(
-        Citation(mark=m, start=s, end=e, position=m - 1, document_id=pool().document_ids[m - 1])
+        Citation(mark=m, start=s, end=e, position=m - 1, document_id=POOL.document_ids[m - 1])
         for m, s, e in entries
     )
 
@@ -50,7 +40,7 @@ def cited(*entries):
     ],
 )
 def test_marks_name_chunks_and_others_are_told(text, known, unknown):
-    assert citations_in(text, pool()) == (cited(*known), unknown)
+    assert citations_in(text, POOL) == (cited(*known), unknown)
 
 
 @pytest.fixture
@@ -97,16 +87,11 @@ def test_marks_count_only_where_they_were_asked_for(make_engine, small_lm):
     assert (base.citations, base.unknown_marks) == ((), (1,))
 
 
-def test_prompts_without_options_are_as_they_were(small_lm):
-    plain = InContextAnswerer(language_model=small_lm)
-    assert plain.prompt_for(Query(text="Q"), pool(["a b", "c d"])) == "c d\n\na b\n\nQ"
-
-
 def test_numbered_chunks_fit_into_the_window(make_random_lm):
     citing = {"prompt": PromptOptions(cite=True), "max_new_tokens": 4}
     answerer = InContextAnswerer(language_model=make_random_lm(), **citing)
     query = Query(text="Q")
-    used = answerer.used(query, pool(["one two", "three four"]))
+    used = answerer.used(query, pool_of(["one two", "three four"]))
     assert answerer.room(answerer.prompt_for(query, used)) >= 0
 
 
@@ -147,8 +132,3 @@ def test_a_template_places_chunks_and_question_and_knows_no_other_braces(make_en
 def test_prompts_that_cannot_be_used_are_refused(make_engine, options, complaint):
     with pytest.raises(InvalidInputError, match=complaint):
         make_engine(**options)
-
-
-def test_what_is_no_flag_is_refused_in_a_request(make_engine):
-    with pytest.raises(InvalidInputError, match="cite"):
-        make_engine().choose(QUESTION, cite=1)

@@ -100,15 +100,12 @@ def test_it_opens_under_no_other_model(lm, tmp_path, make_random_lm):
         load_learned(tmp_path, make_random_lm("gpt2"))
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "format"])
+@pytest.mark.parametrize("damage", ["changed", "format"])
 def test_a_folder_that_is_of_no_use_is_refused(lm, tmp_path, damage, monkeypatch):
     learned(lm, tmp_path)
     path = tmp_path / MANIFEST
-    text = path.read_text()
-    if damage == "cut":
-        path.write_text(text[:100])
-    elif damage == "changed":
-        record = json.loads(text)
+    if damage == "changed":
+        record = json.loads(path.read_text())
         record["content"]["n_chunks"] = 7
         path.write_text(json.dumps(record))
     else:

@@ -47,7 +47,10 @@ def test_a_rate_that_falls_learns_as_under_peft_with_torchs_schedule(make_random
     assert ours[-1] != pytest.approx(constant[-1], rel=1e-4)
 
 
-@pytest.mark.parametrize("name", N_STEPS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "thorough")) for name in N_STEPS],
+)
 def test_an_effort_is_a_number_of_steps_with_its_rate(make_engine, name):
     engine = make_engine(effort=name)
     choice = engine.choose(QUESTION, mode="fine_tune")

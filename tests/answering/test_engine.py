@@ -9,7 +9,6 @@ import pytest
 
 from sift_core import (
     AnswerMode,
-    CandidateSourceError,
     ChoiceOptions,
     InvalidInputError,
 )
@@ -115,12 +114,6 @@ def test_the_stores_own_scores_lead_the_choice_of_context(make_engine):
     assert again.read.positions.tolist() == [last]
 
 
-def test_a_filter_reaches_the_source(make_engine):
-    answer = make_engine().answer(QUESTION, mode="context", filter=lambda m: m["verb"] == "sort")
-    assert len(answer.chunks) == 5
-    assert all(text.startswith("reader.sort_rows") for text in answer.chunks.texts)
-
-
 def test_several_queries_are_looked_for_in_place_of_the_question(make_engine):
     engine = make_engine(options=ChoiceOptions(n_select=4))
     queries = ["How do I merge rows?", "How do I sort rows?"]
@@ -158,20 +151,6 @@ def test_chunks_that_do_not_fit_are_not_reported_as_used(make_engine):
     assert math.isnan(answer.standard_deviation)
 
 
-def test_an_overlong_question_is_refused_before_any_training(make_engine):
-    engine = make_engine()
-    with pytest.raises(InvalidInputError, match="do not fit into the model's window"):
-        engine.answer("why " * 3000, mode="fine_tune")
-
-
-def test_a_store_that_dies_leaves_the_model_as_it_was(make_engine):
-    engine = make_engine(error=CandidateSourceError("the store is gone"))
-    before = engine.language_model.bits_per_byte(PASSAGE)
-    with pytest.raises(CandidateSourceError, match="gone"):
-        engine.answer(QUESTION, mode="fine_tune")
-    assert engine.language_model.bits_per_byte(PASSAGE) == before
-
-
 def test_a_request_is_what_its_fields_are_by_name(make_engine):
     engine = make_engine()
     history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
@@ -193,10 +172,8 @@ def test_a_request_is_what_its_fields_are_by_name(make_engine):
         ({"question": "odd \udce9"}, "UTF-8 cannot hold"),
         ({"mode": "guess"}, r"'base', 'context', .* got 'guess'"),
         ({"latency_s": 0}, "latency_s"),
-        ({"latency_s": "3"}, "latency_s"),
         ({"latency_s": 10**400}, "latency_s"),
         ({"generation": 3}, "`generation` must be a mapping"),
-        ({"latency_s": float("nan")}, "latency_s"),
         ({"latency_s": float("inf")}, "latency_s"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
         ({"history": "Hi"}, "history"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from functools import partial
 
 import pytest
 
@@ -23,13 +24,14 @@ TEXTS = [
 ]
 
 
+FILES = [{"source": f"{text.split()[0]}.md"} for text in TEXTS]
+
+
 @pytest.fixture
 def make_engine(small_lm):
-    files = [{"source": f"{text.split()[0]}.md"} for text in TEXTS]
-
-    def make(metadata=files, n_steps=None, cite=False, **options):
-        own = {"n_steps": n_steps, "cite": cite, "options": ChoiceOptions(**options)}
-        return engine_of(small_lm, TEXTS, metadata=metadata, max_new_tokens=4, **own)
+    def make(texts=TEXTS, metadata=FILES, n_steps=None, **options):
+        own = {"n_steps": n_steps, "options": ChoiceOptions(**options)}
+        return engine_of(small_lm, texts, metadata=metadata, max_new_tokens=4, **own)
 
     return make
 
@@ -71,19 +73,13 @@ def test_a_selector_that_keeps_no_limits_is_refused(make_engine):
 
 
 @pytest.fixture
-def make_page_engine(small_lm):
+def make_page_engine(make_engine):
     """An engine over one page that was cut into its sentences."""
     page = " ".join(
         f"Sentence {n} of the page tells of {'rows' if n % 5 else 'a pause'}." for n in range(30)
     )
     chunks = Chunker(60).split(page, format="text", document_id="page.txt")
-    texts, metadata = [one.text for one in chunks], [one.metadata for one in chunks]
-
-    def make(n_steps=None, cite=False, **options):
-        own = {"n_steps": n_steps, "cite": cite, "options": ChoiceOptions(**options)}
-        return engine_of(small_lm, texts, metadata=metadata, max_new_tokens=4, **own)
-
-    return make
+    return partial(make_engine, [one.text for one in chunks], [one.metadata for one in chunks])
 
 
 def test_neighbors_are_read_as_one_passage(make_page_engine, small_lm):
@@ -99,17 +95,3 @@ def test_neighbors_are_read_as_one_passage(make_page_engine, small_lm):
         assert choice.read.variances[-1] == apart.read.variances[-1]
         assert choice.learned.positions.tolist() == apart.learned.positions.tolist()
         assert choice.chunks(choice.learned).texts == apart.chunks(apart.learned).texts
-
-
-def test_passages_keep_to_the_budget(make_page_engine, small_lm):
-    engine = make_page_engine(merge_neighbors=True)
-    for max_tokens in (40, 100, 200):
-        choice = engine.choose(QUESTION, mode="context", max_tokens=max_tokens)
-        assert 0 < n_tokens(small_lm, choice) <= max_tokens
-
-
-def test_citations_name_passages(make_page_engine):
-    answer = make_page_engine(merge_neighbors=True, cite=True).answer(QUESTION, mode="context")
-    merged = [row for row in answer.chunks.metadata if "chunks" in row]
-    assert merged
-    assert all(row["start"] < row["end"] for row in merged)

@@ -38,6 +38,7 @@ def test_the_same_is_learned_again_and_the_model_stays_as_it_is(random_lm):
         with fine_tuned(other, [*TEXTS, TEXTS[0]], settings) as tuned:
             losses.append(tuned.losses)
             assert random_lm.bits_per_byte(TEXTS[0]) < base - 0.01
+        assert other.lock is random_lm.lock
         assert random_lm.bits_per_byte(TEXTS[0]) == base
         assert_same_state(random_lm, before)
     assert losses[0] == losses[1] == pytest.approx(losses[2], rel=1e-5)
@@ -67,14 +68,6 @@ def test_learning_begins_from_the_base_also_where_something_is_active(make_rando
         expected = fine_tune(lm, TEXTS, settings).losses
         with lm.adapted(fine_tune(lm, TEXTS[::-1], FAST).adapter):
             assert fine_tune(lm, TEXTS, settings).losses == expected
-
-
-def test_generation_uses_what_was_learned(make_random_lm):
-    lm = make_random_lm("llama, own head")
-    before = lm.generate("aaaa", max_new_tokens=4).text
-    with fine_tuned(lm, ["a" * 24] * 12, replace(FAST, learning_rate=3e-2)):
-        assert lm.generate("aaaa", max_new_tokens=4).text == "aaaa"
-    assert lm.generate("aaaa", max_new_tokens=4).text == before != "aaaa"
 
 
 @pytest.mark.parametrize(("n_times", "n_refused"), [(4, 2), (0, 0)])
@@ -209,14 +202,6 @@ def test_blocks_of_two_models_hold_inside_each_other(make_random_lm):
             assert one.bits_per_byte(TEXTS[0]) == expected
 
 
-def test_two_wrappers_of_one_model_share_what_is_active(make_random_lm, byte_tokenizer):
-    lm = make_random_lm()
-    other = LanguageModel(lm.model, byte_tokenizer)
-    with fine_tuned(lm, TEXTS, FAST):
-        assert other.bits_per_byte(TEXTS[0]) == lm.bits_per_byte(TEXTS[0])
-    assert other.lock is lm.lock
-
-
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_learning_works_inside_a_servers_no_grad(make_random_lm, mode):
     lm = make_random_lm()
@@ -224,13 +209,6 @@ def test_learning_works_inside_a_servers_no_grad(make_random_lm, mode):
         pass
     with mode(), fine_tuned(lm, TEXTS, FAST) as tuned:
         assert tuned.losses == expected.losses
-
-
-def test_a_time_budget_ends_the_learning_after_the_first_step_beyond_it(make_random_lm):
-    lm = make_random_lm()
-    with fine_tuned(lm, TEXTS * 50, FineTuningSettings(max_seconds=1e-9)) as tuned:
-        pass
-    assert (tuned.report.n_steps, tuned.report.stop_reason) == (1, "time")
 
 
 @pytest.mark.parametrize("targets", ["all-linear", ["lm_head"]])

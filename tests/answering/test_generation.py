@@ -1,4 +1,4 @@
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -29,14 +29,6 @@ def written(tokenizer, text, **options):
             n_new = n
             break
     return pieces, reader.finished(ids[:n_new], max_new_tokens=len(ids), ends=())
-
-
-def test_the_pieces_add_up_to_the_text(byte_tokenizer):
-    pieces, generation = written(byte_tokenizer, "one two")
-    assert pieces == list("one two")
-    assert generation.text == "one two"
-    assert (generation.n_prompt_tokens, generation.n_new_tokens) == (1, 7)
-    assert generation.finish_reason == "length"
 
 
 def test_a_character_of_several_tokens_comes_as_one_piece(byte_tokenizer):
@@ -75,13 +67,6 @@ def test_a_stop_string_must_be_a_text(make_random_lm, stop):
         make_random_lm().generate("hello", stop=stop)
     with pytest.raises(InvalidInputError, match="stop"):
         make_random_lm().generate_batch(["hello"], stop=stop)
-
-
-def test_the_pieces_of_a_model_add_up_to_its_text(random_lm):
-    pieces = []
-    generation = random_lm.generate("hello", max_new_tokens=12, on_text=pieces.append)
-    assert "".join(pieces) == generation.text
-    assert generation.text == random_lm.generate("hello", max_new_tokens=12).text
 
 
 def test_a_model_that_ends_its_text_with_its_last_token_stopped(make_random_lm):
@@ -129,20 +114,6 @@ def test_an_error_of_a_listener_is_passed_on_as_it_is(make_random_lm, error):
     with pytest.raises(type(error)) as raised:
         make_random_lm().generate("hello", max_new_tokens=12, on_text=refuse)
     assert raised.value is error
-
-
-@pytest.mark.parametrize("options", [{"mod": "x"}, {"do_sample": True, "temperature": -1.0}])
-def test_options_that_transformers_refuses_are_one_clear_error(make_random_lm, options):
-    with pytest.raises(InvalidInputError, match=r"no option `mod`|temperature"):
-        make_random_lm().generate("hello", max_new_tokens=2, **options)
-
-
-def test_no_option_takes_layers_out_of_a_model_for_later_answers(make_random_lm):
-    model = make_random_lm()
-    n_layers = model.model.config.num_hidden_layers
-    with pytest.raises(InvalidInputError, match="assistant_early_exit"):
-        model.generate("hello", max_new_tokens=2, assistant_early_exit=1)
-    assert model.model.config.num_hidden_layers == n_layers
 
 
 TURN = "The bias is the ratio of the samples to the number of samples.\n\n"
@@ -232,17 +203,8 @@ def test_the_same_seed_writes_the_same_text_beside_others(small_lm):
         return small_lm.generate("fold a", max_new_tokens=12, **seeded(seed=seed)).text
 
     alone = [text(seed) for seed in range(6)]
-    beside = [""] * 6
-
-    def write(seed):
-        beside[seed] = text(seed)
-
-    threads = [threading.Thread(target=write, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert beside == alone
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(text, range(6))) == alone
     assert len(set(alone)) > 1
 
 

@@ -26,7 +26,7 @@ from sift_core.answering.model.fair_lock import MAX_QUEUED, N_WORKERS, FairLock,
 from sift_core.errors import BusyError
 from sift_core.testing import HashingEmbedder
 from tests.answering.plain_peft import assert_same_state, lora, state_of
-from tests.engines import engine_of
+from tests.engines import changed, engine_of
 
 FAST = FineTuningSettings(lora=lora(8), learning_rate=1e-2)
 QUESTION = "the cat"
@@ -90,8 +90,7 @@ def test_concurrent_answers_equal_serial_ones_bit_for_bit(make_engine, shape):
     before = state_of(engine.language_model)
     serial = [ask(engine, job) for job in JOBS]
     assert len(set(serial)) == len(JOBS)
-    order = JOBS * 3
-    random.Random(0).shuffle(order)
+    order = random.Random(0).sample(JOBS, len(JOBS))
     with ThreadPoolExecutor(8) as threads:
         in_threads = list(threads.map(lambda job: ask(engine, job), order))
 
@@ -123,12 +122,12 @@ def test_a_short_question_does_not_wait_for_the_end_of_a_long_fine_tuning(make_r
 
     lm.model.get_input_embeddings().register_forward_hook(note_turn)
     with ThreadPoolExecutor(1) as learner:
-        learning = learner.submit(fine_tune, lm, ["abcdefgh"] * 200, FAST, on_step=note)
+        learning = learner.submit(fine_tune, lm, ["abcdefgh"] * 30, FAST, on_step=note)
         assert started.wait(60)
         lm.bits_per_byte("abc")
         learning.result()
     assert set(asked_at) == {3}
-    assert len(steps) == 200
+    assert len(steps) == 30
 
 
 class Raises:
@@ -153,6 +152,13 @@ async def failed_in_a_callback(engine, choice):
         engine.answer_from(choice, on_step=Raises(KeyError("the caller's own")))
 
 
+async def failed_while_writing(engine, choice):
+    short = changed(engine, n_steps=3)
+    choice = short.choose_from(*pool_about("dogs"), mode="fine_tune")
+    with pytest.raises(KeyError):
+        short.answer_from(choice, on_text=Raises(KeyError("the caller's own")))
+
+
 async def closed(engine, choice):
     with engine.stream_from(choice) as stream:
         stream.close()
@@ -173,7 +179,10 @@ async def diverged(engine, choice):
         pass
 
 
-@pytest.mark.parametrize("end", [cancelled, failed_in_a_callback, closed, out_of_memory, diverged])
+@pytest.mark.parametrize(
+    "end",
+    [cancelled, failed_in_a_callback, failed_while_writing, closed, out_of_memory, diverged],
+)
 async def test_the_base_is_bit_identical_however_a_query_ends(make_engine, end):
     engine = make_engine(n_steps=1000)
     lm = engine.language_model
@@ -186,7 +195,7 @@ async def test_the_base_is_bit_identical_however_a_query_ends(make_engine, end):
     assert ask(make_engine(), ("cows", "fine_tune"))[1] is AnswerMode.FINE_TUNE
 
 
-@pytest.mark.parametrize("n_queries", [20, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_queries", [10, pytest.param(500, marks=pytest.mark.slow)])
 def test_queries_leave_no_adapter_and_no_memory_behind(make_engine, n_queries):
     engine = make_engine()
     choices = [engine.choose_from(*pool_about(f"topic {n}"), mode="fine_tune") for n in range(10)]
@@ -239,20 +248,3 @@ def test_a_fair_lock_is_held_in_the_order_of_asking_and_nests():
         assert order == [0, 1, 2, 3, 4]
     for thread in threads:
         thread.join()
-
-
-def test_a_released_lock_is_free_for_others_and_held_again():
-    lock = FairLock()
-    with ThreadPoolExecutor(1) as other:
-
-        def take():
-            with lock.held():
-                return True
-
-        with lock.held():
-            waiting = other.submit(take)
-            with lock.released():
-                assert waiting.result(60)
-            waiting = other.submit(take)
-            assert not waiting.done()
-        assert waiting.result(60)

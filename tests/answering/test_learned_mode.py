@@ -15,7 +15,7 @@ from sift_core import (
 )
 from sift_core.answering import FineTuningSettings, learn_collection
 from sift_core.testing import HashingEmbedder
-from tests.answering.plain_peft import assert_same_state, lora, state_of
+from tests.answering.plain_peft import lora
 from tests.engines import changed, engine_of
 
 FAST = FineTuningSettings(lora=lora(8), learning_rate=1e-2)
@@ -60,18 +60,6 @@ def test_an_answer_rests_on_what_was_learned_and_nothing_is_fetched(make_engine)
         assert session.bits_per_byte(text) < engine.language_model.bits_per_byte(text) - 0.1
 
 
-def test_streams_sessions_and_batches_say_what_an_answer_says(make_engine):
-    engine = make_engine()
-    expected = engine.answer(QUESTIONS[1], mode="learned")
-    with engine.stream(QUESTIONS[1], mode="learned") as stream:
-        assert "".join(stream) == expected.text
-    assert stream.answer().mode is AnswerMode.LEARNED
-    session = engine.session(QUESTIONS[1], mode="learned")
-    assert session.answer(QUESTIONS[1]).text == expected.text
-    assert session.answers([QUESTIONS[1]])[0].text == expected.text
-    assert session.report is None
-
-
 def test_candidates_at_hand_are_left_alone(make_engine):
     engine = make_engine(source=None)
     embedder = HashingEmbedder()
@@ -88,23 +76,6 @@ def test_candidates_at_hand_are_left_alone(make_engine):
         answer = engine.answer_from(engine.choose_from(query, pool, mode="learned"))
         assert answer.mode is AnswerMode.LEARNED
         assert not len(answer.chunks)
-
-
-def test_an_answer_that_is_stopped_leaves_the_base_as_it_is(make_engine):
-    engine = make_engine()
-    lm = engine.language_model
-    before = state_of(lm)
-    base = lm.bits_per_byte(QUESTIONS[0])
-
-    def fail(text):
-        raise KeyError("the caller's own")
-
-    with pytest.raises(KeyError):
-        engine.answer(QUESTIONS[0], mode="learned", on_text=fail)
-    with engine.stream(QUESTIONS[0], mode="learned") as stream:
-        stream.close()
-    assert lm.bits_per_byte(QUESTIONS[0]) == base
-    assert_same_state(lm, before)
 
 
 def test_what_cannot_be_merged_is_refused_before_any_work(make_engine):

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import copy
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -239,22 +239,14 @@ def test_the_unknown_token_stands_for_unknown_characters_alone(unk):
         assert n_unknown == [0, 0, 0]
 
 
-def _metaspace(model, **parts):
-    backend = Tokenizer(model)
-    for name, part in parts.items():
-        setattr(backend, name, part)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
-    )
-
-
 def _unigram():
     letters = [(letter, -4.0) for letter in "▁<>/s|imendtau_\n"]
     vocabulary = [("<unk>", -20.0), ("<s>", 0.0), ("</s>", 0.0), *letters, ("▁tea", -1.0)]
-    return _metaspace(
-        models.Unigram(vocabulary, unk_id=0),
-        pre_tokenizer=pre_tokenizers.Metaspace(),
-        decoder=decoders.Metaspace(),
+    backend = Tokenizer(models.Unigram(vocabulary, unk_id=0))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Metaspace()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
     )
 
 
@@ -310,20 +302,13 @@ def test_a_tokenizer_in_python_reads_control_tokens_as_text():
 def test_threads_do_not_see_each_others_settings(make_tokenizer):
     tokenizer = make_tokenizer("chatml")
     benign, attacked = prompt_ids(tokenizer, "Hi", 0), prompt_ids(tokenizer, "<|im_end|>", 0)
-    wrong = []
 
-    def read(content, expected):
-        for _ in range(50):
-            if prompt_ids(tokenizer, content, 0) != expected:
-                wrong.append(content)
+    def read(content):
+        return [prompt_ids(tokenizer, content, 0) for _ in range(50)]
 
-    pairs = [("Hi", benign), ("<|im_end|>", attacked)] * 2
-    threads = [threading.Thread(target=read, args=pair) for pair in pairs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(read, ["Hi", "<|im_end|>"] * 2))
+    assert found == [[benign] * 50, [attacked] * 50] * 2
 
 
 def test_a_control_token_is_read_as_the_words_it_was_before(small_lm):

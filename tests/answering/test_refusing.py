@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sift_core import AnswerMode, InvalidInputError
+from sift_core import AnswerMode
 from sift_core.answering.in_context import REFUSAL
 from tests.engines import engine_of
 
@@ -61,9 +61,3 @@ def test_without_candidates_nothing_is_on_the_topic(make_engine):
     answer = make_engine().answer(ON_TOPIC, **nothing)
     assert (answer.text, answer.reasons) == (REFUSAL, ("there is no candidate",))
     assert not make_engine().answer(ON_TOPIC, mode="context", **nothing).is_refusal
-
-
-def test_another_word_is_refused(make_engine):
-    for wrong in ("ignore", None, 3):
-        with pytest.raises(InvalidInputError, match="`on_off_topic` must be 'refuse' or 'base'"):
-            make_engine(on_off_topic=wrong)

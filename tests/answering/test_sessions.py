@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -44,19 +43,6 @@ def test_a_session_learns_once(engine):
     assert len(n_steps) == 3
     assert {answer.fine_tuning for answer in answers} == {session.report}
     assert len({answer.text for answer in answers}) > 1
-
-
-def test_threads_and_tasks_of_a_session_get_what_they_would_alone(engine):
-    session = engine.session(TOPIC, mode="both")
-    expected = [session.answer(question).text for question in QUESTIONS]
-    with ThreadPoolExecutor(3) as threads:
-        answers = threads.map(session.answer, QUESTIONS * 2)
-        assert [answer.text for answer in answers] == expected * 2
-
-    async def ask():
-        return await asyncio.gather(*(session.aanswer(question) for question in QUESTIONS))
-
-    assert [answer.text for answer in asyncio.run(ask())] == expected
 
 
 def test_sessions_of_several_topics_live_side_by_side(engine):

@@ -200,13 +200,6 @@ def test_the_engine_streams_what_it_answers(engine, mode):
     assert stream.answer().mode.value == mode
 
 
-async def test_the_engine_answers_and_streams_asynchronously(engine):
-    expected = engine.answer(QUESTION, mode="fine_tune").text
-    answer = await engine.aanswer(QUESTION, mode="fine_tune")
-    stream = await engine.astream(QUESTION, mode="fine_tune")
-    assert answer.text == expected == "".join([piece async for piece in stream])
-
-
 def test_closing_a_stream_ends_beams_too_which_have_no_text_before_their_end(engine):
     lengths, started = [], threading.Event()
 

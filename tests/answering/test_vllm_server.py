@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
-import runpy
 import stat
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
-import httpx
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -48,15 +45,6 @@ def make(vllm, tmp_path):
         server.close()
 
 
-def asked(vllm, model):
-    body = {"model": model, "messages": [{"role": "user", "content": "where is the cat?"}]}
-    return (
-        httpx.post(f"{vllm.url}/v1/chat/completions", json=body, timeout=LIMIT_S)
-        .raise_for_status()
-        .json()
-    )
-
-
 def until(condition):
     end = time.monotonic() + LIMIT_S
     while not condition():
@@ -70,18 +58,6 @@ def refused(call, *words):
     for word in words:
         assert word in str(caught.value)
     return caught.value
-
-
-def test_an_adapter_is_loaded_asked_and_unloaded(vllm, make, adapter, tmp_path):
-    with make().serving(adapter) as model:
-        assert vllm.loaded == {model: str(tmp_path / "adapters" / model)}
-        assert asked(vllm, model)["model"] == model
-        assert entries(tmp_path) == [model]
-    assert vllm.loaded == {}
-    assert entries(tmp_path) == []
-    assert vllm.routes() == [
-        *("models", "load_lora_adapter", "chat/completions", "unload_lora_adapter")
-    ]
 
 
 def test_the_folder_is_one_that_peft_reads_and_vllm_takes(make, llama, adapter, tmp_path):
@@ -146,9 +122,7 @@ def test_what_somebody_else_loaded_is_used_and_left(make, vllm, adapter, tmp_pat
     assert vllm.routes() == ["models"]
 
 
-@pytest.mark.parametrize("is_old", [False, True])
-def test_a_name_that_is_taken_meanwhile_counts_as_loaded(make, vllm, adapter, is_old):
-    vllm.is_old = is_old
+def test_a_name_that_is_taken_meanwhile_counts_as_loaded(make, vllm, adapter):
     server = make()
     name = server.name(adapter)
     none_yet = {"data": [{"id": BASE}]}
@@ -161,31 +135,22 @@ def test_a_name_that_is_taken_meanwhile_counts_as_loaded(make, vllm, adapter, is
 
 
 def test_users_of_one_adapter_share_it_until_the_last_has_gone(make, vllm, adapter, tmp_path):
-    server = make()
-    barrier = threading.Barrier(8)
-    gone, seen, errors = threading.Event(), [], []
+    server, barrier, gone = make(), threading.Barrier(8), threading.Event()
 
     def use(stays):
-        try:
+        barrier.wait(LIMIT_S)
+        with server.serving(adapter) as model:
             barrier.wait(LIMIT_S)
-            with server.serving(adapter) as model:
-                barrier.wait(LIMIT_S)
-                if stays:
-                    assert gone.wait(LIMIT_S)
-                seen.append(asked(vllm, model)["model"])
-        except BaseException as error:
-            errors.append(error)
+            return (not stays or gone.wait(LIMIT_S)) and model in vllm.loaded
 
-    threads = [threading.Thread(target=use, args=(i == 0,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads[1:]:
-        thread.join(LIMIT_S)
-    assert list(vllm.loaded) == [server.name(adapter)] == entries(tmp_path)
-    gone.set()
-    threads[0].join(LIMIT_S)
-    assert errors == []
-    assert seen == [server.name(adapter)] * 8
+    with ThreadPoolExecutor(8) as threads:
+        last, *others = [threads.submit(use, i == 0) for i in range(8)]
+        try:
+            assert all(other.result(LIMIT_S) for other in others)
+            assert list(vllm.loaded) == [server.name(adapter)] == entries(tmp_path)
+        finally:
+            gone.set()
+        assert last.result(LIMIT_S)
     assert vllm.loaded == {}
     routes = vllm.routes()
     assert routes.count("load_lora_adapter") == routes.count("unload_lora_adapter") == 1
@@ -194,9 +159,6 @@ def test_users_of_one_adapter_share_it_until_the_last_has_gone(make, vllm, adapt
 def test_an_error_in_the_block_unloads_and_is_seen_though_unloading_fails(
     make, vllm, adapter, tmp_path, caplog
 ):
-    with pytest.raises(KeyError, match="mine"), make().serving(adapter):
-        raise KeyError("mine")
-    assert (vllm.loaded, entries(tmp_path)) == ({}, [])
     vllm.failures["unload_lora_adapter"] = [(500, {"error": {"message": "engine dead"}})]
     with pytest.raises(KeyError, match="mine"), make().serving(adapter):
         raise KeyError("mine")
@@ -215,24 +177,6 @@ def test_a_failed_unloading_is_told_and_tried_again(make, vllm, adapter, tmp_pat
     assert vllm.loaded == {}
     assert entries(tmp_path) == []
     assert vllm.routes().count("load_lora_adapter") == 1
-
-
-def test_another_adapters_use_tries_a_failed_unloading_again(make, vllm, adapter, tmp_path):
-    server = make()
-    name = server.load(adapter)
-    vllm.failures["unload_lora_adapter"] = [(500, {"error": {"message": "not now"}})]
-    refused(lambda: server.unload(name), "not now")
-    other = server.load(replace(adapter, alpha=1.0))
-    assert list(vllm.loaded) == entries(tmp_path) == [other]
-
-
-def test_closing_empties_the_folder_though_the_server_is_gone(make, adapter, tmp_path, caplog):
-    with serving(Vllm()) as gone:
-        server = make(url=gone.url)
-        server.load(adapter)
-    server.close()
-    assert "is it running" in caplog.text
-    assert entries(tmp_path) == []
 
 
 def test_closing_unloads_what_is_left(make, vllm, adapter, tmp_path):
@@ -271,6 +215,8 @@ def test_a_server_that_is_gone(make, adapter, tmp_path):
     assert error.status is None
     refused(lambda: server.unload(name), "is it running")
     assert entries(tmp_path) == [name]
+    server.close()
+    assert entries(tmp_path) == []
 
 
 def test_a_server_that_is_late(make, vllm, adapter, tmp_path):
@@ -331,25 +277,17 @@ def test_those_used_last_stay_loaded_until_the_end(make, vllm, adapter, tmp_path
     assert (vllm.loaded, entries(tmp_path)) == ({}, [])
 
 
-@pytest.mark.parametrize("is_old", [False, True])
-def test_a_rank_that_the_server_refuses(make, vllm, adapter, tmp_path, is_old):
-    vllm.max_lora_rank, vllm.is_old = 2, is_old
+def test_a_rank_that_the_server_refuses(make, vllm, adapter, tmp_path):
+    vllm.max_lora_rank = 2
     error = refused(lambda: make().load(adapter), "LoRA rank 4", "--max-lora-rank 8 or more")
-    assert error.status == (400 if is_old else 500)
+    assert error.status == 500
     assert entries(tmp_path) == []
 
 
-def test_updates_that_are_not_allowed(make, vllm, adapter, tmp_path):
-    vllm.updates_are_allowed = False
-    words = ("404", "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1", "--enable-lora")
-    refused(lambda: make().load(adapter), *words)
-    assert entries(tmp_path) == []
-    vllm.failures["load_lora_adapter"] = [(403, b"<html>Forbidden</html>")]
-    refused(lambda: make().load(adapter), "403", *words[1:])
-    assert entries(tmp_path) == []
-
-
+ENABLE = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora"
 ANSWERS = {
+    "no such route": (404, {"detail": "Not Found"}, ENABLE),
+    "forbidden by a proxy": (403, b"<html>Forbidden</html>", ENABLE),
     "without --enable-lora": (500, {"error": {"message": "LoRA is not enabled."}}, "--enable-lora"),
     "an odd layer": (400, {"message": "expected target modules in {'q'}"}, "target_modules="),
     "no words": (503, b"", "without a word"),
@@ -433,8 +371,7 @@ def test_a_folder_that_was_left_half_written_is_made_whole(make, vllm, adapter, 
     place.mkdir(parents=True)
     (place / "adapter_config.json").write_text("{")
     with server.serving(adapter) as model:
-        assert asked(vllm, model)["model"] == model
-        assert entries(tmp_path) == [model]
+        assert list(vllm.loaded) == entries(tmp_path) == [model]
 
 
 def test_a_link_in_place_of_the_folder_is_not_written_through(make, adapter, tmp_path):
@@ -445,16 +382,3 @@ def test_a_link_in_place_of_the_folder_is_not_written_through(make, adapter, tmp
     refused(lambda: server.load(adapter), "could not be written")
     assert list((tmp_path / "other").iterdir()) == []
     assert entries(tmp_path) == [server.name(adapter)]
-
-
-def test_the_example_asks_before_and_after(random_model, monkeypatch, capsys):
-    monkeypatch.setenv("SIFT_DEMO_MODEL", str(random_model))
-    with serving(Vllm(base=str(random_model))) as double:
-        monkeypatch.setenv("VLLM_URL", double.url)
-        example = Path(__file__).parents[2] / "examples/vllm_generates.py"
-        runpy.run_path(str(example), run_name="__main__")
-    printed = capsys.readouterr().out
-    name = re.search(r"vLLM has it as model=([0-9a-f]{8})", printed)[1]
-    assert printed.count(f"  after:  written by {name}") == 2
-    assert double.loaded == {}
-    assert "vLLM has forgotten it" in printed

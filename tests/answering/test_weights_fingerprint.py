@@ -124,14 +124,31 @@ def test_a_query_ends_with_an_error_where_somebody_wrote_to_the_base(lm):
             write_in_place(lm.model)
 
 
-def test_persistent_buffers_count_and_computed_ones_do_not(model):
+def test_persistent_buffers_count_and_computed_ones_do_not_whatever_they_hold(model):
     model.register_buffer("stored", torch.arange(4))
+    model.register_buffer("flag", torch.tensor(True))
+    model.register_buffer("nothing", torch.zeros(0, 3))
+    model.register_buffer("no_number", torch.tensor(float("nan")))
     model.register_buffer("computed", torch.arange(4), persistent=False)
     weights = BaseWeights(model)
     model.computed = torch.zeros(3)
     assert said_of(weights) == ""
     model.stored.data[2] = 7
     assert "'stored' changed" in said_of(weights)
+    model.stored.data[2] = 2
+    model.flag.data.fill_(False)
+    assert "flag" in said_of(weights)
+
+
+def test_a_weight_that_lies_transposed_is_sampled_by_its_bits(model):
+    model.lm_head.weight = torch.nn.Parameter(
+        model.lm_head.weight.detach().t().contiguous().t(), requires_grad=False
+    )
+    assert not model.lm_head.weight.is_contiguous()
+    weights = BaseWeights(model)
+    assert said_of(weights) == ""
+    model.lm_head.weight.data.mul_(2)
+    assert "lm_head" in said_of(weights)
 
 
 def test_a_tied_head_is_one_tensor_and_untying_is_seen(make_random_lm):
@@ -141,23 +158,6 @@ def test_a_tied_head_is_one_tensor_and_untying_is_seen(make_random_lm):
         model.lm_head.weight.detach().clone(), requires_grad=False
     )
     assert "'lm_head.weight' was added" in said_of(weights)
-
-
-def test_odd_tensors_are_sampled_by_their_bits(model):
-    model.register_buffer("flag", torch.tensor(True))
-    model.register_buffer("nothing", torch.zeros(0, 3))
-    model.register_buffer("no_number", torch.tensor(float("nan")))
-    model.lm_head.weight = torch.nn.Parameter(
-        model.lm_head.weight.detach().t().contiguous().t(), requires_grad=False
-    )
-    assert not model.lm_head.weight.is_contiguous()
-    weights = BaseWeights(model)
-    assert said_of(weights) == ""
-    model.flag.data.fill_(False)
-    assert "flag" in said_of(weights)
-    model.flag.data.fill_(True)
-    model.lm_head.weight.data.mul_(2)
-    assert "lm_head" in said_of(weights)
 
 
 def test_a_model_loaded_in_inference_mode_is_checked():

@@ -47,8 +47,6 @@ class Vllm:
 
     def __init__(self, base=BASE, max_lora_rank=16, key=None):
         self.base, self.max_lora_rank, self.key = base, max_lora_rank, key
-        self.updates_are_allowed = True
-        self.is_old = False  # errors in the form of 2025's versions
         self.loaded, self.calls, self.failures = {}, [], {}
         self.word_s = 0.0
         self.n_more = 0  # words that a text goes on for, whatever was asked for
@@ -70,19 +68,15 @@ class Vllm:
                 return 401, {"error": "Unauthorized"}
             served = {
                 "models": self.models,
-                "chat/completions": self.completed,
                 "completions": self.streamed,
+                "load_lora_adapter": self.load,
+                "unload_lora_adapter": self.unload,
             }
-            if self.updates_are_allowed:
-                served |= {"load_lora_adapter": self.load, "unload_lora_adapter": self.unload}
-            if route not in served:
-                return 404, {"detail": "Not Found"}
             try:
                 return 200, served[route](body)
             except RefusedError as error:
                 about = {"message": str(error), "type": error.kind, "code": error.status}
-                whole = {"object": "error", **about} if self.is_old else {"error": about}
-                return error.status, whole
+                return error.status, {"error": about}
 
     def models(self, _):
         cards = [{"id": self.base, "object": "model", "root": self.base}]
@@ -110,21 +104,16 @@ class Vllm:
         del self.loaded[name]
         return f"Success: LoRA adapter '{name}' removed successfully."
 
-    def completed(self, body):
-        name = body["model"]
-        if name != self.base and name not in self.loaded:
-            raise RefusedError(404, "NotFoundError", f"The model `{name}` does not exist.")
-        self.read(self.loaded[name]) if name != self.base else None  # evicted: read again
-        message = {"role": "assistant", "content": f"written by {name[:8]}"}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return {"object": "chat.completion", "model": name, "choices": [choice]}
-
     def streamed(self, body):
         """Return the events of a text, one a word."""
         assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
         assert all(type(token) is int for token in body["prompt"])
-        said = self.completed(body)["choices"][0]["message"]["content"]
-        words = f"{said}, after {len(body['prompt'])} tokens".split(" ")[: body["max_tokens"]]
+        name = body["model"]
+        if name != self.base and name not in self.loaded:
+            raise RefusedError(404, "NotFoundError", f"The model `{name}` does not exist.")
+        self.read(self.loaded[name]) if name != self.base else None  # evicted: read again
+        said = f"written by {name[:8]}, after {len(body['prompt'])} tokens"
+        words = said.split(" ")[: body["max_tokens"]]
         reason = "length" if len(words) == body["max_tokens"] else "stop"
         return self.events([*words, *["more"] * self.n_more], reason)
 
@@ -145,22 +134,21 @@ class Vllm:
         place = Path(path)
         if not place.is_absolute() or not (place / "adapter_config.json").is_file():
             raise RefusedError(404, "NotFoundError", f"No adapter found for {path}")
-        failed = 400 if self.is_old else 500
         config = json.loads((place / "adapter_config.json").read_text())
         wrong = [name for name in ("r", "lora_alpha", "target_modules") if not config.get(name)]
         wrong += [name for name in ("modules_to_save", "use_dora") if config.get(name)]
         wrong += ["bias"] if config.get("bias", "none") != "none" else []
         if wrong:
-            raise RefusedError(failed, "InternalServerError", f"not supported: {wrong}")
+            raise RefusedError(500, "InternalServerError", f"not supported: {wrong}")
         if config["r"] > self.max_lora_rank:
             told = f"LoRA rank {config['r']} is greater than max_lora_rank {self.max_lora_rank}."
-            raise RefusedError(failed, "InternalServerError", told)
+            raise RefusedError(500, "InternalServerError", told)
         with safe_open(place / "adapter_model.safetensors", framework="pt") as file:
             for name in file.keys():  # no mapping
                 found = NAMES.fullmatch(name)
                 if found is None or found["module"].rpartition(".")[2] not in LINEAR:
                     told = f"While loading {path}, expected target modules in {LINEAR}"
-                    raise RefusedError(failed, "InternalServerError", told)
+                    raise RefusedError(500, "InternalServerError", told)
                 shape = file.get_slice(name).get_shape()
                 assert shape[found["half"] == "B"] == config["r"]
 

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("semantic_text_splitter")
 
-from sift_core.documents import Chunker, cutting
+from sift_core.documents import cutting
 from sift_core.documents.headings import markdown_headings, rst_headings
 
 
@@ -98,13 +98,3 @@ def test_headings_looked_at_grow_no_faster_than_the_text():
 def test_titles_are_read_in_one_pass(line, title):
     (heading,) = markdown_headings(f"{line}\n")
     assert heading.path == (title[:200],)
-
-
-@pytest.mark.parametrize(
-    ("format", "text"), [("markdown", "# {}\n\n{}"), ("rst", "{}\n====\n\n{}")]
-)
-def test_what_chunks_say_of_a_long_title_is_short(format, text):
-    text = text.format("title " * 2_000, "Some words. " * 1_000)
-    chunks = Chunker(200).split(text, format=format, document_id="x")
-    assert len(chunks) > 50
-    assert max(len(str(chunk.metadata)) for chunk in chunks) < 300

@@ -1,7 +1,6 @@
 """Files made to hurt who reads them: they are read or left out, and the others are read."""
 
 import os
-import socket
 import sys
 from io import BytesIO
 
@@ -113,25 +112,3 @@ def test_a_pdf_that_is_small_and_much_or_damaged_stops_nothing(tmp_path, monkeyp
         damaged = content[:i] + bytes([content[i] ^ 0x55]) + content[i + 1 :]
         (tmp_path / f"damaged {i}.pdf").write_bytes(damaged)
     assert_nothing_is_stopped(tmp_path, Budget(seconds=2))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="has sockets and sparse files in folders")
-def test_what_is_no_file_or_endless_is_listed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # a socket's path is short
-    below = "/".join(["d" * 250] * 10)
-    os.makedirs(below)
-    fill(
-        tmp_path,
-        good_dot_md="text",
-        **{f"{below}/x_dot_md": "text", "folder_dot_md__y_dot_md": "text"},
-    )
-    with socket.socket(socket.AF_UNIX) as endpoint:
-        endpoint.bind("socket.md")
-    (tmp_path / "sparse.md").touch()
-    os.truncate(tmp_path / "sparse.md", 10**12)
-    reading = read_files([tmp_path], base=tmp_path)
-    assert {*reading.sources} == {"good.md", f"{below}/x.md", "folder.md/y.md"}
-    assert reasons(reading) == {
-        "socket.md": SkipReason.UNREADABLE,
-        "sparse.md": SkipReason.TOO_LARGE,
-    }

@@ -62,7 +62,12 @@ class CountingEmbedder(HashingEmbedder):
         return super().embed_documents(texts)
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(
+    params=[
+        *("faiss", "qdrant-rest"),
+        pytest.param("qdrant-folder", marks=pytest.mark.slow),
+    ]
+)
 def opened(request, tmp_path):
     """Open one kind of store again and again."""
     with address_for(request.param) as url:
@@ -267,14 +272,6 @@ def test_wrong_arguments_are_named_before_anything_is_written(changes, message):
     with pytest.raises(InvalidInputError, match=message):
         index_documents(**arguments, progress=False)
     assert index.calls == []
-
-
-def test_a_store_of_another_dimension_refuses_before_anything_is_written():
-    index = DictIndex()
-    index.dimension = 5
-    with pytest.raises(InvalidInputError, match="holds 5 dimensions, not 16"):
-        index_into(index, some_documents(1))
-    assert index.calls == ["prepare"]
 
 
 @pytest.mark.slow

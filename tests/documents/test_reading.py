@@ -171,6 +171,7 @@ def test_links_and_odd_names_are_read_where_they_are_named_and_never_in_a_folder
     assert read_files(paths, base=tmp_path).sources == (".notes/x.md", "LICENSE")
 
 
+@pytest.mark.slow
 def test_folders_deeper_than_paths_go_are_listed_as_unreadable_folders(tmp_path):
     """Far deeper than Python recurses. What is stored of such a folder stays."""
     fill(tmp_path, z_dot_md="text")
@@ -295,12 +296,10 @@ def test_the_encoding_of_a_page_is_respected(page):
     [
         b"<![" * 9,
         b"<!DOCTYPE [<!",
-        b"<meta charset=punycode><p>caf\xe9-999999999",
-        b"<meta charset=unicode_escape><p>caf\xe9 \\x00 \\ud800",
         b"<ol start=" + b"9" * 5_000 + b"><li>x",
         b"<td colspan=" + b"9" * 5_000 + b">x",
     ],
-    ids=["marked section", "declaration", "punycode", "escapes", "number", "span"],
+    ids=["marked section", "declaration", "number", "span"],
 )
 def test_a_page_that_python_cannot_parse_ends_nothing(tmp_path, page):
     fill(tmp_path, odd_dot_html=page, good_dot_md="text")

@@ -128,11 +128,6 @@ def test_a_model_that_was_changed_in_its_folder_is_another_one(tmp_path):
     assert len({*versions, *names}) == 6  # texts that join alike, too
 
 
-def test_the_folder_is_by_default_that_of_the_library(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert EmbeddingCache().folder == tmp_path / "sift-rerank" / "embeddings"
-
-
 @pytest.mark.parametrize("texts", [[], "one text", [1]])
 def test_what_is_no_text_is_refused(tmp_path, texts):
     with pytest.raises(InvalidInputError, match="`texts` must"):

@@ -62,12 +62,3 @@ def test_sift_frees_the_places_of_copies():
     assert measures.sift.variance < measures.nearest.variance
     assert measures.variance_floor <= measures.sift.variance <= 1
     assert measures.n_shared == 2
-
-
-def test_where_nothing_repeats_the_tens_are_nearly_the_same():
-    rows = orthogonal(200)
-    query = rows.T @ np.linspace(1, 0.2, 200).astype(np.float32)
-    measures = measure_pool(*fetched(rows, query))
-    assert measures.nearest.n_redundant == measures.sift.n_redundant == 0
-    assert measures.n_shared >= 9
-    assert measures.n_distinct == measures.n_candidates == 200

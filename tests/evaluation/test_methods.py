@@ -28,13 +28,6 @@ def test_mmr_equals_that_of_pyversity(weight):
     assert ours.tolist() == theirs.indices.tolist()
 
 
-@pytest.mark.parametrize("name", default_methods())
-def test_every_method_chooses_distinct_positions(name):
-    one = pool(d=64)
-    chosen = choose(name, default_methods()[name], one, 20).tolist()
-    assert len(set(chosen)) == len(chosen) == 20
-
-
 @pytest.mark.parametrize(
     "positions", [[0, 60], [-1], [0.5], [[1, 2]], list(range(6)), [True, False]]
 )
