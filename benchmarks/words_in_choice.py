@@ -47,10 +47,10 @@ from sift_core.evaluation.data import Question, RetrievalSet, read_json_lines, r
 from sift_core.evaluation.retrieval import embed_questions
 from sift_core.evaluation.search import as_is
 from sift_core.evaluation.statistics import mean
-from sift_core.options import estimated_tokens
 from sift_core.protocols import Lookup
 from sift_core.selection.word_counts import words_of
 from sift_core.sources.multi_query import fetch_for_all
+from sift_core.token_estimate import estimated_tokens
 from sift_core.types import FloatArray
 
 CORPORA = ("2wikimultihopqa", "musique", "hotpotqa", "squad", "entailmentbank")

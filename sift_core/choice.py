@@ -15,7 +15,7 @@ from typing import Any
 
 from sift_core.dates import by_date
 from sift_core.explanation import Chosen
-from sift_core.options import ChoiceOptions, estimated_tokens
+from sift_core.options import ChoiceOptions
 from sift_core.passages import Passage, join_neighbors, single_passages
 from sift_core.places import Place
 from sift_core.pool_reading import PoolReading, read_pool
@@ -28,6 +28,7 @@ from sift_core.selection.limits import LARGEST_BUDGET, Limits, takes
 from sift_core.selection.preferences import Preferences
 from sift_core.sources.multi_query import afetch_for_all, fetch_for_all
 from sift_core.text_overlap import select_texts
+from sift_core.token_estimate import estimated_tokens
 from sift_core.types import CandidatePool, FloatArray, Query, Selection
 
 DEFAULTS = ChoiceOptions()

@@ -10,6 +10,7 @@ from sift_core.choice import search as search_in_process
 from sift_core.explanation import COPY_COSINE
 from sift_core.service.metadata import filter_for
 from sift_core.testing import HashingEmbedder
+from sift_core.token_estimate import estimated_tokens
 from tests.service.servers import TEXTS, service
 
 QUESTION = "how to fold a boat of paper"
@@ -201,8 +202,7 @@ def test_a_filter_means_the_same_in_every_store(stores, conditions, expected):
 
 def test_limits_end_the_choice(search):
     column = search(max_tokens=20)["columns"]["sift"]
-    lengths = [len(one["text"]) / 4 for one in column["chunks"]]  # its embedder counts no tokens
-    assert 0 < sum(lengths) <= 20
+    assert 0 < sum(estimated_tokens(one["text"]) for one in column["chunks"]) <= 20
     assert column["stop_reason"] == "limits"
     each = search(max_per_document=1)["columns"]["sift"]  # every text is a file of its own
     assert len(each["chunks"]) == len(TEXTS)

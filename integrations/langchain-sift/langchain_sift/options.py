@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from langchain_core.messages.utils import count_tokens_approximately
 from pydantic import Field
 
 from langchain_sift.vectors import VectorsById
@@ -26,10 +25,5 @@ class LangChainOptions(ChoiceFields):
         """
         return self.choice_options(
             document_key=self.document_key or "source",
-            count_tokens=self.count_tokens or _estimated_tokens,
             **counts,
         )
-
-
-def _estimated_tokens(text: str) -> int:
-    return count_tokens_approximately([text], extra_tokens_per_message=0)
