@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -78,6 +79,8 @@ def look_up_missing(
 ) -> Sequence[Any]:
     """Return n vectors, the missing ones looked up by id.
 
+    An id that several documents share names none of them, so it is not looked up.
+
     Args:
         vectors: n vectors. A missing one is None.
         ids: n ids. A document without one has None.
@@ -85,5 +88,10 @@ def look_up_missing(
     """
     if look_up is None:
         return cast("Sequence[Any]", vectors)
-    missing = [name for name, vector in zip(ids, vectors, strict=True) if vector is None]
+    counts = Counter(ids)
+    missing = [
+        name if counts[name] == 1 else None
+        for name, vector in zip(ids, vectors, strict=True)
+        if vector is None
+    ]
     return fill_gaps(vectors, vectors_by_id(look_up, missing))

@@ -53,3 +53,11 @@ def test_missing_vectors_are_looked_up_by_id_in_their_places():
     assert look_up_missing([None], ["b"], None) == [None]
     matrix = np.eye(2)
     assert fill_gaps([None, None], matrix) is matrix
+
+
+def test_an_id_that_several_documents_share_is_not_looked_up():
+    asked = []
+    found = look_up_missing(
+        [None] * 3, ["a", "b", "a"], lambda ids: asked.extend(ids) or {"b": [2]}
+    )
+    assert (found, asked) == ([None, [2], None], ["b"])

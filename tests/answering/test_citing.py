@@ -9,6 +9,7 @@ from sift_core import (
     CandidatePool,
     ChoiceOptions,
     Citation,
+    InMemorySource,
     InvalidInputError,
     Query,
 )
@@ -152,3 +153,33 @@ def test_prompts_that_cannot_be_used_are_refused(make_engine, options, complaint
 def test_what_is_no_flag_is_refused_in_a_request(make_engine):
     with pytest.raises(InvalidInputError, match="cite"):
         make_engine().choose(QUESTION, cite=1)
+
+
+@pytest.mark.parametrize("mode", ["context", "both"])
+def test_chunks_that_share_an_id_keep_each_its_text_mark_and_place(small_lm, mode):
+    shared = InMemorySource(
+        HashingEmbedder().embed_documents(TEXTS), TEXTS, document_ids=["guide.md"] * len(TEXTS)
+    )
+    saying = Saying(small_lm, "As said [1][3].")
+    engine = engine_of(
+        small_lm,
+        source=shared,
+        embedder=HashingEmbedder(),
+        options=ChoiceOptions(n_select=3),
+        cite=True,
+        generator=saying,
+        max_new_tokens=4,
+    )
+    answer = engine.answer(QUESTION, mode=mode)
+    told = answer.as_dict()
+    found = shared.fetch(Query(text=QUESTION, embedding=HashingEmbedder().embed_query(QUESTION)), 3)
+    cosines = dict(zip(found.texts, found.similarities.tolist(), strict=True))
+    assert sorted(chunk["text"] for chunk in told["chunks"]) == sorted(TEXTS)
+    assert [one["rank"] for one in told["citations"]] == [1, 3]
+    for number, chunk in enumerate(told["chunks"], start=1):
+        assert chunk["rank"] == number
+        assert f"[{number}] {chunk['text']}" in saying.prompts[0]
+        assert chunk["similarity"] == pytest.approx(cosines[chunk["text"]], abs=1e-6)
+    distinct, counts = answer.distinct_chunks()
+    assert sorted(distinct.texts) == sorted(TEXTS)
+    assert sum(counts) == len(answer.chunks)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -77,6 +78,7 @@ class VectorLookup:
             if ids := _missing_ids(nodes, vectors):
                 vectors = fill_gaps(vectors, store_of(source.index).vectors(ids))
         model, place = partial(self._model, sources), _stores_of(sources)
+        vectors = _of_own_ids(nodes, vectors)
         vectors = node_vectors(nodes, vectors, model, place, self.given)
         return self._pool(target, nodes, vectors), query_of(bundle, target)
 
@@ -96,6 +98,7 @@ class VectorLookup:
                 found = await store_of(source.index).avectors(ids, dimension=target.shape[-1])
                 vectors = fill_gaps(vectors, found)
         model, place = partial(self._model, sources), _stores_of(sources)
+        vectors = _of_own_ids(nodes, vectors)
         vectors = await anode_vectors(nodes, vectors, model, place, self.given)
         return self._pool(target, nodes, vectors), query_of(bundle, target)
 
@@ -140,6 +143,15 @@ def _stores_of(sources: Sequence[VectorSource]) -> str:
 def _missing_ids(nodes: Sequence[NodeWithScore], vectors: Vectors) -> list[str]:
     """Return the ids of the nodes without a vector."""
     return [name for name, row in zip(ids_of(nodes), vectors, strict=True) if row is None]
+
+
+def _of_own_ids(nodes: Sequence[NodeWithScore], vectors: Vectors) -> Vectors:
+    """Return the vectors without those of an id that several nodes share: it has but one."""
+    counts = Counter(ids_of(nodes))
+    if len(counts) == len(nodes):
+        return vectors
+    pairs = zip(nodes, vectors, strict=True)
+    return [row if counts[node.node.node_id] == 1 else None for node, row in pairs]
 
 
 def node_vectors(
