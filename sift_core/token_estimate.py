@@ -46,8 +46,8 @@ _KINDS = np.array(
     + [_OTHER]
 )
 _IS_USUAL = np.zeros((128, 128), dtype=np.bool_)
-for _first, *_followers in _USUAL_PAIRS.split():
-    _IS_USUAL[ord(_first), list(map(ord, _followers))] = True
+for _letters in _USUAL_PAIRS.split():
+    _IS_USUAL[ord(_letters[0]), list(map(ord, _letters[1:]))] = True
 
 
 def estimated_tokens(text: str) -> int:
@@ -77,6 +77,6 @@ def estimated_tokens(text: str) -> int:
         + 0.1 * n((kinds[1:] == _SYMBOL) & (codes[1:] == codes[:-1]))  # a line of dashes
         + 0.6 * n((kinds[1:] == _SPACE) & is_same)  # indented code
         + 1.2 * n(codes == ord("\n"))
-        + _COSTS[np.searchsorted(_STARTS, codes, side="right")].sum()
+        + float(_COSTS[np.searchsorted(_STARTS, codes, side="right")].sum())
     )
     return math.ceil(n_tokens)
