@@ -37,7 +37,6 @@ from sift_core import ContextSelector, Limits
 from sift_core.evaluation.embedding_cache import EmbeddingCache
 from sift_core.evaluation.retrieval import Method, choose
 from sift_core.evaluation.search import Pool, Versions, as_is, pools
-from sift_core.options import token_counter
 from sift_core.progress import progress_bar
 
 BUDGETS = (256, 512, 1024, 2048)
@@ -177,9 +176,10 @@ def time_over_unlimited(questions: QuestionSet, corpus: Corpus) -> float:
 
 def corpora(questions: QuestionSet, seed: int, cache: EmbeddingCache) -> Iterator[Corpus]:
     """Yield the two conditions."""
-    count = token_counter(cache.make_embedder())
+    count = cache.make_embedder().count_tokens
+    n_marks = count("")
     texts = texts_of_variants(questions.passages, N_VERSIONS, seed)
-    tokens = [np.array([max(1, count(text)) for text in version]) for version in texts]
+    tokens = [np.array([max(1, count(text) - n_marks) for text in version]) for version in texts]
     yield Corpus(versions=as_is(questions.passages, cache), n_tokens=tokens[0])
     varied = textual_variants(questions.passages, N_VERSIONS, seed, cache)
     yield Corpus(versions=varied, n_tokens=np.concatenate(tokens))

@@ -15,7 +15,7 @@ from typing import Any
 
 from sift_core.dates import by_date
 from sift_core.explanation import Chosen
-from sift_core.options import ChoiceOptions, estimated_tokens
+from sift_core.options import ChoiceOptions
 from sift_core.passages import Passage, join_neighbors, single_passages
 from sift_core.places import Place
 from sift_core.pool_reading import PoolReading, read_pool
@@ -27,7 +27,8 @@ from sift_core.selection.context import ContextSelector
 from sift_core.selection.limits import LARGEST_BUDGET, Limits, takes
 from sift_core.selection.preferences import Preferences
 from sift_core.sources.multi_query import afetch_for_all, fetch_for_all
-from sift_core.text_overlap import select_texts
+from sift_core.text_overlap import select_texts, warn_of_one_vector
+from sift_core.token_estimate import estimated_tokens
 from sift_core.types import CandidatePool, FloatArray, Query, Selection
 
 DEFAULTS = ChoiceOptions()
@@ -62,6 +63,7 @@ def choose(
     places: Sequence[Place] = ()
     if options.max_per_document is not None or options.merge_neighbors:
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
+    warn_of_one_vector(pool.document_ids, pool.texts, pool.embeddings)
     reading = read_pool(pool, query, options.words)
     selector = options.selector or _SELECTOR
     targets = None

@@ -10,8 +10,8 @@ SiftError
 │   └── BusyError              too many answers wait for the model already
 └── ExperimentError            a run of an experiment cannot go on; what it measured is kept
 
-and four warnings, LossyVectorsWarning, MissingWordsWarning, AdapterCacheWarning and
-UndatedWarning, which are UserWarnings.
+and five warnings, LossyVectorsWarning, MissingWordsWarning, AdapterCacheWarning, SameVectorWarning
+and UndatedWarning, which are UserWarnings.
 """
 
 from __future__ import annotations
@@ -88,6 +88,10 @@ class LossyVectorsWarning(UserWarning):
 
 class MissingWordsWarning(UserWarning):
     """A store was asked for words and keeps none; documents are found by vectors alone."""
+
+
+class SameVectorWarning(UserWarning):
+    """Most texts have one and the same vector: their embedder does not know their script."""
 
 
 class UndatedWarning(UserWarning):

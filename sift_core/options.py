@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
@@ -20,7 +19,6 @@ from sift_core.types import CandidatePool, FloatArray
 __all__ = ["ChoiceKeywords"]  # `ChoiceOptions` is public in `sift_core`
 
 _BOUNDS = ("above", "minimum", "maximum")
-CHARACTERS_A_TOKEN = 4  # about what tokenizers take of the texts that they were trained on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +51,8 @@ class ChoiceOptions:
         document_key: Metadata key that names a chunk's document. A chunk without it is a document
             of its own. Default: the first of "source", "file_path", "path", "file_name" and "url".
         count_tokens: Function that counts the tokens of a text. Default: the tokens of the model
-            that reads the chunks, if there is one, else one for every four characters.
+            that reads the chunks, if there is one, else an estimate near the most that any BPE
+            tokenizer counts. Models with many languages count fewer outside English.
         selector: What chooses. Limits need `ContextSelector` or `SIFTSelector`, dates
             `ContextSelector`. Default: `ContextSelector()`.
 
@@ -170,21 +169,3 @@ def help_of(name: str) -> str:
     arguments = (getdoc(ChoiceOptions) or "").partition("Args:\n")[2].partition("\nRaises:")[0]
     entry = re.search(rf"^    {name}: ((?:.+\n?)(?: {{8}}.+\n?)*)", arguments, re.MULTILINE)
     return " ".join(entry[1].split()) if entry else ""
-
-
-def token_counter(embedder: object) -> Callable[[str], int]:
-    """Return what counts a text's tokens where no language model reads it.
-
-    The embedder's own `count_tokens`, without the special tokens that it puts around any text. If
-    it has none, one token for every four characters.
-    """
-    count = getattr(embedder, "count_tokens", None)
-    if count is None:
-        return estimated_tokens
-    n_special = cache(lambda: count(""))  # when it is needed: it may wait for the model
-    return lambda text: count(text) - n_special()
-
-
-def estimated_tokens(text: str) -> int:
-    """Return about how many tokens a text has: one for every four characters."""
-    return math.ceil(len(text) / CHARACTERS_A_TOKEN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence, Sized
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -103,6 +104,8 @@ class MissingVectors:
 
     A text is embedded once for each model while its vector is kept (`KeptVectors`).
 
+    An id that several documents share names none of them, so it is not looked up.
+
     Args:
         logger: Says how many texts are embedded: a warning the first time for a place, then a
             debug message.
@@ -148,7 +151,12 @@ class MissingVectors:
         if isinstance(vectors, np.ndarray):  # none is missing
             return cast("Sequence[Any]", vectors)
         if look_up is not None:
-            missing = [name for name, one in zip(ids, vectors, strict=True) if one is None]
+            counts = Counter(ids)
+            missing = [
+                name if counts[name] == 1 else None
+                for name, one in zip(ids, vectors, strict=True)
+                if one is None
+            ]
             if is_awaited:
                 found = await asyncio.to_thread(vectors_by_id, look_up, missing)
             else:

@@ -42,10 +42,10 @@ class SecondHop:
             pools: What was found for `lookups`.
         """
         pool = chosen.pool
-        known = set(zip(pool.document_ids, pool.texts, strict=True))
+        known = set(pool.chunk_keys)
         news = []
         for found in pools:
-            keys = list(zip(found.document_ids, found.texts, strict=True))
+            keys = found.chunk_keys
             rows = [row for row, key in enumerate(keys) if key not in known]
             known.update(keys)
             if rows:

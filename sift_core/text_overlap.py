@@ -1,4 +1,4 @@
-"""Which chosen chunks repeat another chosen one word for word.
+"""Which chosen chunks repeat another chosen one word for word, and texts that share one vector.
 
 Embeddings alone cannot decide that. A chunk and a longer one that contains it may be as far apart
 as two short sentences that state different facts. Only texts of chosen chunks are compared.
@@ -7,7 +7,8 @@ as two short sentences that state different facts. Only texts of chosen chunks a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from sift_core.errors import SameVectorWarning
 from sift_core.protocols import Selector
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.limits import Limits
@@ -24,7 +26,19 @@ from sift_core.types import FloatArray, Selection, StopReason
 RUN_LENGTH = 5  # words; decision 0022 has what other lengths and shares did
 SHARE_REPEATED = 0.8  # of a text's runs: from here on the other text contains it
 SHARE_OF_WORDS = 0.4  # that two texts must share to be compared run by run
-_WORD = re.compile(r"\w+")
+# Chinese, Japanese, Thai, Lao, Burmese and Khmer have no spaces: each character is a word.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff"
+)
+_UNSPACED += "\uff66-\uff9f\U00020000-\U0003ffff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+")
+_LETTER = re.compile(f"[{_UNSPACED}]")
+_PAUSE = re.compile(
+    r"(?= )|(?<=[\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f])"
+)  # 、 。 and full-width signs
+_UNSPACED_LETTER = re.compile(rf"(?=\w)[{_UNSPACED}]")  # no mark of the letter before it
+LETTERS_A_WORD = 3  # of such a script: two in Chinese, four in Thai
+FEWEST_ALIKE = 4  # texts with one vector that are worth a warning
 
 Runs = frozenset[tuple[str, ...]]
 
@@ -96,7 +110,7 @@ def _repeats(
     chosen: list[int], text_of: Callable[[int], str], prefer: FloatArray | None
 ) -> list[int]:
     """Return those of the chosen positions whose texts repeat another's."""
-    words = [frozenset(text_of(position).split()) for position in chosen]
+    words = [_words_to_compare(text_of(position)) for position in chosen]
     runs_of = cache(lambda position: runs_in(text_of(position)))
     repeats: list[int] = []
     for i, j in combinations(range(len(chosen)), 2):
@@ -113,8 +127,67 @@ def _repeats(
     return repeats
 
 
+def _words_to_compare(text: str) -> frozenset[str]:
+    return frozenset(text.split() if text.isascii() else _WORD.findall(text.lower()))
+
+
 def runs_in(text: str) -> Runs:
-    """Return a text's runs of five words; of fewer words, all of them as one."""
+    """Return a text's runs of five words; of fewer words, all of them as one.
+
+    In a script without spaces a run has 15 characters.
+    """
     words = _WORD.findall(text.lower())
-    n_runs = max(min(1, len(words)), len(words) - RUN_LENGTH + 1)
-    return frozenset(tuple(words[i : i + RUN_LENGTH]) for i in range(n_runs))
+    is_unspaced = 2 * len(_LETTER.findall(text)) > len(words)
+    length = RUN_LENGTH * (LETTERS_A_WORD if is_unspaced else 1)
+    n_runs = max(min(1, len(words)), len(words) - length + 1)
+    return frozenset(tuple(words[i : i + length]) for i in range(n_runs))
+
+
+def middle_of(text: str) -> int:
+    """Return where the second half of a text begins: at a space, else behind a sign or letter."""
+    half, soon = len(text) // 2, 3 * len(text) // 4
+    place = (
+        _PAUSE.search(text, half, soon)
+        or _UNSPACED_LETTER.search(text, half)
+        or _PAUSE.search(text, half)
+    )
+    return place.start() if place else len(text)
+
+
+def warn_of_one_vector(
+    document_ids: Sequence[str], texts: Sequence[str], embeddings: FloatArray
+) -> bool:
+    """Warn if most of the texts, and four at least, differ and have one and the same vector.
+
+    An embedder makes the same unknown token of all words in a script that it lacks.
+
+    Args:
+        document_ids: n names, for the warning.
+        texts: n texts, read only where vectors agree.
+        embeddings: Shape (n, d).
+
+    Returns:
+        Whether it warned.
+    """
+    if len(embeddings) < FEWEST_ALIKE:
+        return False
+    rows = np.asarray(embeddings)
+    middle = np.median(rows[:, 0])  # a vector that most rows have is their median
+    near = np.flatnonzero(np.abs(rows[:, 0] - middle) <= 1e-5 * abs(middle))
+    if 2 * len(near) <= len(rows):
+        return False
+    shared = np.median(rows[near], axis=0)
+    tolerance = 1e-5 * np.abs(shared).max()
+    alike = near[(np.abs(rows[near] - shared) <= tolerance).all(axis=1)].tolist()
+    first = {texts[row]: row for row in reversed(alike)}
+    if not shared.any() or len(first) < FEWEST_ALIKE or 2 * len(first) <= len(set(texts)):
+        return False
+    one, other = sorted(first.values())[:2]
+    warnings.warn(
+        f"{len(first)} of {len(set(texts))} texts have one and the same vector, "
+        f"{document_ids[one]!r} and {document_ids[other]!r} for example, so that only words tell "
+        f"them apart: the embedder does not know their script; take a multilingual one",
+        SameVectorWarning,
+        stacklevel=2,
+    )
+    return True

@@ -220,6 +220,11 @@ class CandidatePool:
             similarities=np.empty(0, dtype=np.float32),
         )
 
+    @property
+    def chunk_keys(self) -> list[tuple[str, str]]:
+        """Return what tells chunks apart, for each row: its id and text. Some share an id."""
+        return list(zip(self.document_ids, self.texts, strict=True))
+
     def take(self, positions: Sequence[int] | IntArray) -> CandidatePool:
         """Return the pool's rows at `positions`, in that order; repeats are kept.
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError
-from sift_core.options import estimated_tokens
 from sift_core.protocols import Embedder
+from sift_core.token_estimate import estimated_tokens
 from sift_core.types import FloatArray
 
 __all__ = ["KeptVectors"]

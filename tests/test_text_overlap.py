@@ -1,10 +1,12 @@
+# ruff: noqa: RUF001
 """Texts that stand in one another come once, whatever their embeddings say."""
 
 import numpy as np
 import pytest
 
 from sift_core import ContextSelector, Limits, Preferences, StopReason
-from sift_core.text_overlap import runs_in, select_texts
+from sift_core.errors import SameVectorWarning
+from sift_core.text_overlap import middle_of, runs_in, select_texts, warn_of_one_vector
 
 LONG = "Declare File and Form parameters together, but not a Body that is expected as JSON, too."
 SHORT = "declare File and Form parameters together,\nbut not a Body"
@@ -42,6 +44,57 @@ def test_what_stands_in_another_is_left_out_whichever_is_nearer(texts, left_out)
     found = chosen(texts).positions.tolist()
     assert len(found) == 6
     assert {0, 1} - set(found) == left_out
+
+
+# A text and another one of the same script that says something else, on similar things.
+UNSPACED = {
+    "Chinese": (
+        "图书馆每天早上九点开门，较大的团体需要提前预约。还书时请把书放入门口旁边的箱子里。",
+        "车站每天早上五点开门，学生需要出示证件。买票时请把零钱放入窗口旁边的盘子里，谢谢。",
+    ),
+    "Japanese": (
+        "図書館は毎朝九時に開館します。大人数のグループは事前に予約が必要です。本は箱に返します。",
+        "駅は毎朝五時に開きます。学生は窓口で証明書を見せる必要があります。切符は改札で渡します。",
+    ),
+    "Thai": (
+        "ห้องสมุดเปิดทุกวันเวลาเก้าโมงเช้า กลุ่มใหญ่ต้องจองล่วงหน้า กรุณาใส่หนังสือไว้ในกล่อง",
+        "สถานีเปิดทุกวันเวลาห้าโมงเช้า นักเรียนต้องแสดงบัตรที่ช่องขายตั๋ว กรุณาใส่เหรียญไว้ในถาด",
+    ),
+    "Khmer": (
+        "បណ្ណាល័យបើករៀងរាល់ថ្ងៃនៅម៉ោងប្រាំបួនព្រឹក ហើយក្រុមធំៗត្រូវកក់ទុកជាមុន",
+        "ស្ថានីយ៍បើករៀងរាល់ថ្ងៃនៅម៉ោងប្រាំព្រឹក ហើយសិស្សត្រូវបង្ហាញប័ណ្ណនៅបញ្ជរ",
+    ),
+}
+
+
+@pytest.mark.parametrize("script", UNSPACED)
+def test_a_contained_text_is_left_out_in_scripts_without_spaces(script):
+    text, other = UNSPACED[script]
+    part = text[len(text) // 3 : -2]  # begins and ends within a clause
+    assert {0, 1} - set(chosen([text, part]).positions.tolist()) == {1}
+    assert {0, 1} - set(chosen([text, other]).positions.tolist()) == set()
+
+
+def test_texts_are_halved_between_words_where_there_is_a_place():
+    assert middle_of("one two three four") == 13
+    assert middle_of("图书馆九点开门，请预约。还书时放入箱子里。") == 12  # behind the sign
+    assert middle_of("图书馆九点开门") == 3
+    # 17 letters and marks: half is 8, a vowel above its consonant, which is not torn off.
+    thai = "กล่องหน้ห้องสมุดน"
+    assert thai[middle_of(thai)].isalpha()
+    assert middle_of("x" * 400) == 400
+
+
+def test_different_texts_with_one_vector_are_worth_a_warning():
+    ids, texts = [f"doc{i}" for i in range(6)], [f"text {i}" for i in range(6)]
+    rows = np.ones((6, 4))
+    rows[4:] = np.eye(4)[:2]
+    with pytest.warns(SameVectorWarning, match=r"4 of 6 texts .*'doc0' and 'doc1'"):
+        assert warn_of_one_vector(ids, texts, rows)
+    assert not warn_of_one_vector(ids, texts, np.vstack([rows[2:], rows[4:]]))  # two of six
+    assert not warn_of_one_vector(ids, ["the same"] * 6, rows)
+    assert not warn_of_one_vector(ids, texts, np.eye(6))
+    assert not warn_of_one_vector([], [], np.empty((0, 4)))
 
 
 def test_of_two_that_say_the_same_the_preferred_one_stays():

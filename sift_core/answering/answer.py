@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sift_core.answering.report import FineTuningReport
 from sift_core.explanation import Pick, chunk_records, number_or_none
-from sift_core.types import AnswerMode, CandidatePool, FinishReason, Metadata, StopReason
+from sift_core.types import (
+    AnswerMode,
+    CandidatePool,
+    FinishReason,
+    Metadata,
+    StopReason,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +61,7 @@ class Answer:
         is_refusal: Whether `text` says that the documents have nothing on the question. No model
             wrote it.
         searched_for: The texts that candidates were searched for by; empty without a search.
-        picks: Why each chunk was chosen, by its id.
+        picks: Why each of `chunks` was chosen, in their order.
         stop_reason: Why no further chunk was chosen to be read; None if none was.
         missing_names: Names and numbers in the question that no candidate has, in lower case.
             Empty if no chunk was chosen to be read.
@@ -78,15 +83,19 @@ class Answer:
     unknown_marks: tuple[int, ...] = ()
     is_refusal: bool = False
     searched_for: tuple[str, ...] = ()
-    picks: Mapping[str, Pick] = field(default_factory=dict)
+    picks: tuple[Pick, ...] = ()
     stop_reason: StopReason | None = None
     missing_names: tuple[str, ...] = ()
 
     def distinct_chunks(self) -> tuple[CandidatePool, list[int]]:
-        """Return each chunk once, where it came first, and how often it came."""
+        """Return each chunk once, where it came first, and how often it came.
+
+        Chunks with one id and different texts are different chunks.
+        """
         chunks = CandidatePool.empty() if self.chunks is None else self.chunks
-        counts = Counter(chunks.document_ids)  # keeps the order
-        return chunks.take([chunks.document_ids.index(name) for name in counts]), [*counts.values()]
+        keys = chunks.chunk_keys
+        counts = Counter(keys)  # keeps the order
+        return chunks.take([keys.index(key) for key in counts]), [*counts.values()]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer in values that JSON takes, its texts unshortened.
@@ -94,6 +103,7 @@ class Answer:
         "chunks" has each chunk once, with why it was chosen and what it was used for. The rank of
         a citation is its chunk's among them, from 1.
         """
+        ranks = self._ranks()
         return {
             "searched_for": list(self.searched_for),
             "text": self.text,
@@ -111,7 +121,7 @@ class Answer:
                     "mark": one.mark,
                     "start": one.start,
                     "end": one.end,
-                    "rank": one.position + 1,
+                    "rank": ranks[one.position],
                     "document_id": one.document_id,
                 }
                 for one in self.citations
@@ -120,17 +130,22 @@ class Answer:
             "is_refusal": self.is_refusal,
             "stop_reason": None if self.stop_reason is None else self.stop_reason.value,
             "missing_names": list(self.missing_names),
-            "chunks": self._chunk_records(),
+            "chunks": self._chunk_records(ranks),
         }
 
-    def _chunk_records(self) -> list[dict[str, Any]]:
-        if self.chunks is None or not len(self.chunks):
+    def _ranks(self) -> list[int]:
+        """Return the rank of each of `chunks` among the distinct ones, from 1."""
+        ranks: dict[tuple[str, str], int] = {}
+        keys = [] if self.chunks is None else self.chunks.chunk_keys
+        return [ranks.setdefault(key, len(ranks) + 1) for key in keys]
+
+    def _chunk_records(self, ranks: list[int]) -> list[dict[str, Any]]:
+        if not ranks:
             return []
         distinct, _ = self.distinct_chunks()
-        read = set(self.chunks.document_ids[: self.n_read])
-        n_learned = Counter(self.chunks.document_ids[self.n_read :])
-        records = chunk_records(distinct, [self.picks[name] for name in distinct.document_ids])
+        read, n_learned = set(ranks[: self.n_read]), Counter(ranks[self.n_read :])
+        picks = [self.picks[ranks.index(rank + 1)] for rank in range(len(distinct))]
         return [
-            {**record, "is_read": name in read, "n_times_learned": n_learned[name]}
-            for name, record in zip(distinct.document_ids, records, strict=True)
+            {**record, "is_read": rank in read, "n_times_learned": n_learned[rank]}
+            for rank, record in enumerate(chunk_records(distinct, picks), start=1)
         ]

@@ -36,12 +36,12 @@ from sift_core.options import ChoiceOptions
 from sift_core.processor import n_threads
 from sift_core.progress import timed
 from sift_core.protocols import CandidateSource, Embedder, SamplableSource
-from sift_core.text_overlap import runs_in
+from sift_core.text_overlap import middle_of, runs_in
 from sift_core.types import AnswerMode, CandidatePool, FloatArray, Query
 
 FORMAT = 3  # of the file
 LEAST_EXAMPLES = 8  # guess: fewer say nothing
-SHORTEST = 200  # characters of a passage, both halves together
+SHORTEST = 200  # bytes of a passage, both halves together: as many letters of English
 MOST_SHARED = 0.05  # of the answer's runs of words that a candidate may have; a sentence has more
 N_SPARE = 20  # candidates beyond K, in place of those that are left out
 N_ERRORS = 1.645  # standard errors: 95 % on one side
@@ -314,9 +314,9 @@ def held_back_examples(source: CandidateSource, n: int, seed: int) -> Iterator[E
     sample = source.sample(4 * n, np.random.default_rng(seed))
     halves = []
     for passage_id, text in zip(sample.document_ids, sample.texts, strict=True):
-        middle = text.find(" ", len(text) // 2)
+        middle = middle_of(text)
         question, answer = text[:middle], text[middle:]
-        if len(text) >= SHORTEST and middle > 0 and question.strip() and answer.strip():
+        if len(text.encode(errors="replace")) >= SHORTEST and question.strip() and answer.strip():
             half = Example(question=question, answer=answer, held_back=passage_id)
             halves.append(half)
     return iter(halves)

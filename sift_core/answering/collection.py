@@ -119,7 +119,9 @@ def usual_settings() -> FineTuningSettings:
 
 def _drawn(sample: DocumentSample, n_chunks: int) -> list[str]:
     """Return the texts to learn, in order; the same whatever the order of the sample."""
-    rows = sorted(range(len(sample.texts)), key=lambda row: sample.document_ids[row])
+    rows = sorted(
+        range(len(sample.texts)), key=lambda row: (sample.document_ids[row], sample.texts[row])
+    )
     drawn = np.random.default_rng(0).permutation(len(rows))[:n_chunks]
     return [sample.texts[rows[i]] for i in drawn]
 

@@ -280,14 +280,14 @@ def prepare_session(
     )
 
 
-def _picks(choice: Choice, used: CandidatePool) -> dict[str, Pick]:
-    """Return why each used chunk was chosen, by its id: to be read, else to be learned from."""
-    picks: dict[str, Pick] = {}
+def _picks(choice: Choice, used: CandidatePool) -> tuple[Pick, ...]:
+    """Return why each used chunk was chosen: to be read, else to be learned from."""
+    picks: dict[tuple[str, str], Pick] = {}
     for chosen in (choice.read, choice.learned):
         if chosen is not None:
-            for name, pick in zip(chosen.chunks.document_ids, chosen.picks, strict=True):
-                picks.setdefault(name, pick)
-    return {name: picks[name] for name in used.document_ids}
+            for key, pick in zip(chosen.chunks.chunk_keys, chosen.picks, strict=True):
+                picks.setdefault(key, pick)
+    return tuple(picks[key] for key in used.chunk_keys)
 
 
 def _common_beginning(rows: Sequence[Sequence[int]]) -> list[int]:

@@ -27,7 +27,7 @@ from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen, explained, repeats_of
-from sift_core.options import ChoiceOptions, token_counter
+from sift_core.options import ChoiceOptions
 from sift_core.protocols import CandidateSource
 from sift_core.selection.select import KernelName, selector_of
 from sift_core.sources.multi_query import queries_of
@@ -96,7 +96,6 @@ def search(
     options = replace(options, selector=selector)
     with open_with_embedder(store, embedder) as (address, source, model):
         query = queries_of(queries or [question], model)
-        options = replace(options, count_tokens=token_counter(model))
         fetched: CandidateSource = source
         if adaptive:
             fetched = OversamplingSource(source, n_select=options.n_select, prefer=options.newness)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from sift_core.documents.chunker import Chunker
 from sift_core.errors import InvalidInputError
-from sift_core.options import CHARACTERS_A_TOKEN
 
 if TYPE_CHECKING:
     from sift_core.embedders.loading import LoadedEmbedder
 
+CHARACTERS_A_TOKEN = 4  # of English
 LEAST_TOKENS = 16  # of a chunk, below which hardly a sentence fits. A guess.
 LONGEST_WORD = 100  # characters; WordPiece makes one unknown token of a longer one
 MAX_TOKENS = 256  # of a chunk: what MiniLM reads, and about what a context of ten has room for

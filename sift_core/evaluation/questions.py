@@ -21,7 +21,7 @@ _WORD = re.compile(r"\w*[^\W\d_]\w*")  # has a letter
 _FENCE = re.compile(r"^\s*(```|~~~).*$", re.MULTILINE)
 _HEADING = re.compile(r"^\s*#{1,6}\s+(.*?)\s*#*\s*$")
 _MARKS = re.compile(r"[*_`>|#]+")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])")
 
 
 @dataclass(frozen=True, kw_only=True)

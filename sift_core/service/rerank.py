@@ -18,7 +18,7 @@ from sift_core.checks import as_finite_array, short_repr
 from sift_core.choice import choose
 from sift_core.errors import InvalidInputError
 from sift_core.option_fields import LIVE, with_option_fields
-from sift_core.options import ChoiceOptions, token_counter
+from sift_core.options import ChoiceOptions
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.service.errors import RefusedError
 from sift_core.service.http import (
@@ -185,7 +185,6 @@ async def _results(
     options = request.choice_options(
         n_select=min(top_n, MAX_CHOICES),
         selector=service.selector,
-        count_tokens=token_counter(service.embedder),
     )
     ranking = await _ranked(service, request, "documents", texts, metadata, options)
     if options.rules:

@@ -13,7 +13,6 @@ from pydantic import ConfigDict, Field
 from sift_core.choice import TITLES, asearch, compare_methods
 from sift_core.explanation import Chosen
 from sift_core.option_fields import LIVE, with_option_fields
-from sift_core.options import token_counter
 from sift_core.selection.explain import explain
 from sift_core.selection.select import selector_of
 from sift_core.service.errors import RefusedError
@@ -75,7 +74,7 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     selector = service.selector
     if request.kernel != "auto" or request.noise_variance is not None:
         selector = selector_of(request.kernel, request.noise_variance)
-    options = request.choice_options(selector=selector, count_tokens=token_counter(embedder))
+    options = request.choice_options(selector=selector)
     started = time.perf_counter()
     texts = request.queries or [request.query]
     query = await service.in_thread("embed", lambda: queries_of(texts, embedder))

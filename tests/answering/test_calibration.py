@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """Which way is best for a collection: what is measured, what follows of it, what is kept."""
 
 from dataclasses import replace
@@ -159,6 +160,16 @@ def test_passages_are_drawn_and_halved(make_engine):
         assert one.question + one.answer == PASSAGES[int(one.held_back)]
         assert len(one.question) == pytest.approx(len(one.answer), abs=20)
     assert list(held_back_examples(source, 40, seed=3)) == drawn
+
+
+@pytest.mark.parametrize("sentence", ["图书馆{}点开门，请提前预约。", "{}กลุ่มใหญ่ต้องจองล่วงหน้า"])
+def test_passages_without_spaces_are_halved(make_engine, sentence):
+    texts = ["".join(sentence.format(n * m) for m in range(9)) for n in range(10, 30)]
+    drawn = list(held_back_examples(make_engine(texts).source, 20, seed=3))
+    assert len(drawn) == 20
+    for one in drawn:
+        assert one.question + one.answer == texts[int(one.held_back)]
+        assert len(one.question) == pytest.approx(len(one.answer), abs=30)
 
 
 @pytest.mark.slow

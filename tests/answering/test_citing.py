@@ -7,12 +7,14 @@ import pytest
 
 from sift_core import (
     ChoiceOptions,
+    InMemorySource,
     InvalidInputError,
     Query,
 )
 from sift_core.answering import PromptOptions
 from sift_core.answering.answer import Citation
 from sift_core.answering.in_context import INSTRUCTION, InContextAnswerer, citations_in
+from sift_core.testing import HashingEmbedder
 from tests.engines import engine_of
 from tests.pools import pool_of
 
@@ -132,3 +134,33 @@ def test_a_template_places_chunks_and_question_and_knows_no_other_braces(make_en
 def test_prompts_that_cannot_be_used_are_refused(make_engine, options, complaint):
     with pytest.raises(InvalidInputError, match=complaint):
         make_engine(**options)
+
+
+@pytest.mark.parametrize("mode", ["context", "both"])
+def test_chunks_that_share_an_id_keep_each_its_text_mark_and_place(small_lm, mode):
+    shared = InMemorySource(
+        HashingEmbedder().embed_documents(TEXTS), TEXTS, document_ids=["guide.md"] * len(TEXTS)
+    )
+    saying = Saying(small_lm, "As said [1][3].")
+    engine = engine_of(
+        small_lm,
+        source=shared,
+        embedder=HashingEmbedder(),
+        options=ChoiceOptions(n_select=3),
+        cite=True,
+        generator=saying,
+        max_new_tokens=4,
+    )
+    answer = engine.answer(QUESTION, mode=mode)
+    told = answer.as_dict()
+    found = shared.fetch(Query(text=QUESTION, embedding=HashingEmbedder().embed_query(QUESTION)), 3)
+    cosines = dict(zip(found.texts, found.similarities.tolist(), strict=True))
+    assert sorted(chunk["text"] for chunk in told["chunks"]) == sorted(TEXTS)
+    assert [one["rank"] for one in told["citations"]] == [1, 3]
+    for number, chunk in enumerate(told["chunks"], start=1):
+        assert chunk["rank"] == number
+        assert f"[{number}] {chunk['text']}" in saying.prompts[0]
+        assert chunk["similarity"] == pytest.approx(cosines[chunk["text"]], abs=1e-6)
+    distinct, counts = answer.distinct_chunks()
+    assert sorted(distinct.texts) == sorted(TEXTS)
+    assert sum(counts) == len(answer.chunks)

@@ -73,7 +73,7 @@ def test_a_field_counts_once_however_often_it_is_named(http):
     document = {"a": "boat " * 1000}
     body = {"query": "q", "documents": [document], "rank_fields": ["a"] * 100}
     tokens = http.post("/v1/rerank", json=body).json()["usage"]["total_tokens"]
-    assert 1000 <= tokens < 1500
+    assert 1000 <= tokens < 2500  # an estimate: two for each "boat"
     body["rank_fields"] *= 2
     assert http.post("/v1/rerank", json=body).status_code == 400
 

@@ -87,7 +87,7 @@ def used_documents(chunks: CandidatePool) -> tuple[list[Document], list[str]]:
     Rows of other sources than LangChain's become documents with id, text and metadata.
     """
     first: dict[tuple[str, str], int] = {}
-    for row, key in enumerate(zip(chunks.document_ids, chunks.texts, strict=True)):
+    for row, key in enumerate(chunks.chunk_keys):
         first.setdefault(key, row)
     documents = []
     for (document_id, text), row in first.items():

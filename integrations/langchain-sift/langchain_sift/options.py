@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from langchain_core.documents import Document
-from langchain_core.messages.utils import count_tokens_approximately
 from pydantic import Field
 
 from langchain_sift.documents import chosen_documents
@@ -31,7 +30,6 @@ class LangChainOptions(ChoiceFields):
         """
         return self.choice_options(
             document_key=self.document_key or "source",
-            count_tokens=self.count_tokens or _estimated_tokens,
             **counts,
         )
 
@@ -57,7 +55,3 @@ class LangChainOptions(ChoiceFields):
         query = Query.of_each(texts, [await embedder.aembed_query(text) for text in texts])
         chosen = await asearch(source, query, options)
         return await asyncio.to_thread(chosen_documents, chosen, self.score)
-
-
-def _estimated_tokens(text: str) -> int:
-    return count_tokens_approximately([text], extra_tokens_per_message=0)

@@ -64,8 +64,7 @@ class SIFTRetriever(LangChainOptions, BaseRetriever):
             store is searched in a thread.
 
     The others are `sift_core.ChoiceOptions`. By default words count beside vectors, `document_key`
-    is "source", and `count_tokens` is LangChain's own estimate, `count_tokens_approximately`.
-    `hops` does nothing.
+    is "source". `hops` does nothing.
 
     Raises:
         pydantic.ValidationError: At construction (a ValueError), if a setting cannot be used.

@@ -7,6 +7,7 @@ from langchain_text_splitters import CharacterTextSplitter, RecursiveCharacterTe
 
 from langchain_sift import SIFTCompressor, SIFTRetriever
 from sift_core import ContextSelector, Limits, MMRSelector
+from sift_core.token_estimate import estimated_tokens
 
 try:
     from langchain_classic.retrievers import ContextualCompressionRetriever
@@ -202,8 +203,9 @@ def test_no_more_tokens_are_kept_than_asked_for(documents, embeddings, question)
     limits = Limits(costs=costs, budget=20)
     asked = ContextSelector(), embeddings, question, texts(documents), 10
     assert texts(kept) == chosen_by(*asked, limits=limits)
-    estimated = SIFTCompressor(embeddings=embeddings, max_tokens=20)  # LangChain's own estimate
-    assert 0 < sum(map(len, texts(estimated.compress_documents(documents, question)))) <= 4 * 20
+    estimated = SIFTCompressor(embeddings=embeddings, max_tokens=20)
+    kept = estimated.compress_documents(documents, question)
+    assert 0 < sum(map(estimated_tokens, texts(kept))) <= 20
 
 
 PAGE = "\n\n".join(f"Paragraph {n}. It tells of thing {n * 7}." for n in range(12))
@@ -226,3 +228,18 @@ def test_neighbors_become_one_document_with_the_text_of_all(overlap, embeddings,
     assert kept.metadata["source"] == "page.md"
     assert kept.metadata["start_index"] == 0
     assert kept.metadata["sift"]["chunks"] == [str(i) for i in range(len(chunks))]
+
+
+def test_documents_that_share_an_id_have_each_the_vector_of_its_own_text(embeddings, question):
+    texts_ = ["bees dance", "steel melts", "honey is stored in wax"]
+    shared = [Document(id="guide", page_content=text) for text in texts_]
+    compressor = SIFTCompressor(
+        embeddings=embeddings, vectors=lambda ids: {"guide": embeddings.embed_query("bees dance")}
+    )
+    kept = compressor.compress_documents(shared, question)
+    assert sorted(texts(kept)) == sorted(texts_)
+    query = np.array(embeddings.embed_query(question))
+    for one in kept:
+        row = np.array(embeddings.embed_query(one.page_content))
+        cosine = query @ row / np.linalg.norm(query) / np.linalg.norm(row)
+        assert one.metadata["sift"]["similarity"] == pytest.approx(cosine, abs=1e-6)

@@ -96,6 +96,7 @@ async def test_an_async_query_over_an_async_qdrant_client_embeds_no_document(
     assert ids(kept) == ids(over_sync.query(question).source_nodes)
 
 
+@pytest.mark.filterwarnings("ignore::sift_core.errors.SameVectorWarning")  # all are "zebra" here
 def test_an_explicit_index_wins_over_the_one_that_was_searched(
     build_index, nodes, new_nodes, embed_model, question
 ):

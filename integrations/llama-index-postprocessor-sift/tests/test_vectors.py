@@ -190,6 +190,20 @@ async def test_no_model_where_one_is_needed_is_an_error_that_says_what_to_do(mon
         SIFTReranker(top_n=1).postprocess_nodes(given, query_str="bees")
 
 
+async def test_nodes_that_share_an_id_have_each_the_vector_of_its_own_text(
+    index, nodes, embed_model, question
+):
+    texts = ["bees dance", "steel melts", "honey is stored in wax"]
+    shared = [NodeWithScore(node=TextNode(text=text, id_=nodes[0].node_id)) for text in texts]
+    reranker = SIFTReranker(top_n=3, index=index)
+    for kept in (
+        reranker.postprocess_nodes(shared, query_str=question),
+        await reranker.apostprocess_nodes(shared, query_str=question),
+    ):
+        assert sorted(node.node.text for node in kept) == sorted(texts)
+        assert_compared_by(embed_model, kept, question)
+
+
 async def test_every_store_gives_the_vectors_it_was_given(
     store_kind, build_index, nodes, embed_model
 ):

@@ -9,6 +9,7 @@ from haystack.components.preprocessors import DocumentSplitter
 
 from haystack_integrations.components.rankers.sift import SIFTRanker
 from sift_core import ContextSelector, InvalidInputError, Limits, MMRSelector
+from sift_core.token_estimate import estimated_tokens
 
 
 def words(text):
@@ -119,6 +120,14 @@ def test_a_document_that_arrives_twice_is_kept_once_with_its_highest_score(rank,
     assert again.meta["sift"]["score"] == 0.9
 
 
+def test_chunks_that_share_an_id_are_kept_each_with_its_own_text(rank, documents):
+    shared = [dataclasses.replace(one, id=f"d{i % 2}") for i, one in enumerate(documents[3:])]
+    kept = rank(shared, top_k=9)
+    assert sorted(texts(kept)) == sorted(texts(shared))
+    own = {one.content: one.embedding for one in shared}
+    assert all(one.embedding == own[one.content] for one in kept)
+
+
 def test_scores_of_an_earlier_ranker_say_what_is_relevant(rank, documents, query_embedding):
     ranked = [dataclasses.replace(each, score=float(i)) for i, each in enumerate(documents[::-1])]
     ranked = ranked[::-1]  # best first: the last text of all says most
@@ -141,7 +150,7 @@ def test_no_more_tokens_are_kept_than_asked_for(rank, documents, query_embedding
     expected = chosen_by(ContextSelector(), documents, query_embedding, 10, limits=limits)
     assert texts(rank(documents, max_tokens=20, count_tokens=words)) == expected
     estimated = rank(documents, max_tokens=20)
-    assert 0 < sum(map(len, texts(estimated))) <= 4 * 20
+    assert 0 < sum(map(estimated_tokens, texts(estimated))) <= 20
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ leaves it to the others; one that fails raises.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -89,7 +90,7 @@ class VectorLookup:
                 vectors = fill_gaps(vectors, found)
         vectors = await node_vectors(
             nodes,
-            vectors,
+            _of_own_ids(nodes, vectors),
             partial(self._model, sources),
             place=", ".join(store.name for store in stores) or "no vector store",
             given=self.given,
@@ -120,6 +121,15 @@ def _default_model() -> BaseEmbedding:
             f"there is no model to embed what has no vector: {error}; pass `embed_model`, or the "
             f"`index` that holds the vectors, or set Settings.embed_model"
         ) from error
+
+
+def _of_own_ids(nodes: Sequence[NodeWithScore], vectors: Vectors) -> Vectors:
+    """Return the vectors without those of an id that several nodes share: it has but one."""
+    counts = Counter(ids_of(nodes))
+    if len(counts) == len(nodes):
+        return vectors
+    pairs = zip(nodes, vectors, strict=True)
+    return [row if counts[node.node.node_id] == 1 else None for node, row in pairs]
 
 
 async def node_vectors(

@@ -33,14 +33,16 @@ class DocumentPool(CandidatePool):
 
 
 def distinct_documents(documents: Sequence[Document]) -> list[Document]:
-    """Return the documents, each id once, at its first place, with its highest score.
+    """Return the documents, each once, at its first place, with its highest score.
 
-    Haystack's own rankers do the same with documents that several retrievers found.
+    Haystack's own rankers do the same with documents that several retrievers found. Two are one
+    document if they have the same id and text: chunks of a document may share its id.
     """
-    best: dict[str, Document] = {}
+    best: dict[tuple[str, str | None], Document] = {}
     for document in documents:
-        if _score(document) > _score(best.setdefault(document.id, document)):
-            best[document.id] = document
+        key = (document.id, document.content)
+        if _score(document) > _score(best.setdefault(key, document)):
+            best[key] = document
     return list(best.values())
 
 
