@@ -6,6 +6,7 @@ import math
 import operator
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -175,6 +176,10 @@ def check_instance(name: str, value: object, kind: type) -> None:
 
 def short_repr(value: object) -> str:
     """Return what arrived, short enough for the message of an error."""
+    if isinstance(value, str | list | tuple):
+        value = value[:81]  # nobody reads the rest, and it may be megabytes
+    elif isinstance(value, dict):
+        value = dict(islice(value.items(), 81))
     try:
         text = repr(value)
     except ValueError:  # an int with more digits than Python writes

@@ -9,16 +9,18 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sift_core.answering.answer import Answer
+from sift_core.answering.chats import with_fitting_length
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import cancellable, run_in_worker
 from sift_core.explanation import number_or_none
 from sift_core.service.errors import RefusedError
 from sift_core.service.state import Service
-from sift_core.types import CandidatePool, Query
+from sift_core.types import Query
 
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, Choice, Session
@@ -50,11 +52,11 @@ async def fit_to_window(
 ) -> AnswerRequest:
     """Return a question that fits into the model's window, with the length of its answer.
 
-    The default length gives way to a long question; a length that was asked for does not.
+    The length is the service's limit at most, and what the window holds beside the question.
 
     Raises:
-        InvalidInputError: If question and answer do not fit, or an option cannot be used.
-        RefusedError: If more tokens are asked for than the service allows.
+        InvalidInputError: If the question does not fit, or an option cannot be used.
+        RefusedError: If the question cannot fit by the number of its characters alone.
     """
     window, history = engine.language_model.window, request.history
     n_characters = len(request.question) + sum(len(turn["content"]) for turn in history)
@@ -66,23 +68,8 @@ async def fit_to_window(
             param="messages",
         )
     limit = service.settings.max_new_tokens
-    if request.max_new_tokens is not None and request.max_new_tokens > limit:
-        raise RefusedError(
-            f"`max_tokens` must be <= {limit:,}, got {request.max_new_tokens:,}", param="max_tokens"
-        )
-
-    def checked() -> int:
-        query = Query(text=request.question, history=history)
-        n = request.max_new_tokens
-        answerer = replace(engine.answerer_for(request), max_new_tokens=1 if n is None else n)
-        answerer.check(query)
-        if n is not None:
-            return n
-        room = answerer.room(answerer.prompt_for(query, CandidatePool.empty()))
-        return min(engine.max_new_tokens, limit, 1 + room)
-
-    n = await service.in_thread("check", checked)  # a long text takes its time
-    return replace(request, max_new_tokens=n)
+    fit = partial(with_fitting_length, engine, request, limit)
+    return await service.in_thread("check", fit)  # a long text takes its time
 
 
 class Answering:

@@ -3,14 +3,22 @@
 Pydantic reports each fault of a list or an object. Two million of them took gigabytes and half a
 minute, from a body of two megabytes. So the first fault ends the reading of a list, and an object
 has a hundred keys at most.
+
+JSON is read in one piece on the event loop, and nothing else is served meanwhile. Its time grows
+with the number of values and not with the length of texts: a million lists took six seconds. So
+the values are counted before any is made.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Annotated, Any, TypeAlias, TypeVar
 
+import numpy as np
+from anyio import to_thread
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
@@ -18,6 +26,7 @@ from pydantic import BaseModel, BeforeValidator, FailFast, model_validator
 from pydantic_core import from_json
 
 from sift_core.option_fields import OptionsModel
+from sift_core.service.errors import RefusedError
 
 T = TypeVar("T")
 MAX_KEYS = 100
@@ -26,6 +35,15 @@ MAX_KEYS = 100
 MAX_CHOICES = 256
 MAX_CANDIDATES = 1000
 MAX_QUERIES = 16  # each embeds a text and fetches as many candidates as one alone
+# Values of a body: 1,000 vectors of 500 numbers. They are read in 0.1 s on two cores of a Zen 3.
+MAX_VALUES = 500_000
+MAX_CONTAINERS = 100_000  # lists, objects and their keys, which take five times as long as numbers
+_BLOCK = 1 << 20  # bytes that are looked at in one step
+_MAX_REPAIRS = 10_000
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 
 
 class _FirstFault(FailFast):
@@ -78,12 +96,63 @@ class _Request(Request):
 
     async def json(self) -> Any:
         if not hasattr(self, "_json"):
-            body = await self.body()
-            try:
-                self._json = from_json(body)
-            except ValueError as error:
-                raise json.JSONDecodeError(str(error), "", 0) from error
+            self._json = _read(await self.body())
         return self._json
+
+
+def check_values(body: bytes) -> None:
+    """Refuse JSON of more values than a request may have, before any of them is made.
+
+    Takes O(len(body)) time: 0.1 s for 32 MiB, in steps of a few milliseconds.
+
+    Raises:
+        RefusedError: 413, if it has more than `MAX_VALUES` values, or more than `MAX_CONTAINERS`
+            lists, objects and keys.
+    """
+    n_values = body.count(b",")
+    n_containers = body.count(b"[") + body.count(b"{") + body.count(b":")
+    if n_values <= MAX_VALUES and n_containers <= MAX_CONTAINERS:
+        return  # these may stand in texts, too
+    n_values = n_containers = start = 0
+    is_text = False
+    while start < len(body):
+        block = body[start : start + _BLOCK]
+        if (len(block) - len(block.rstrip(b"\\"))) % 2:  # the next byte belongs to its last one
+            block = body[start : start + _BLOCK + 1]
+        start += len(block)
+        plain = block.replace(rb"\\", b"__").replace(rb"\"", b"__")
+        signs = np.frombuffer(plain, dtype=np.uint8)
+        quotes = np.cumsum(signs == ord('"'), dtype=np.int32)
+        outside = signs[(quotes + is_text) % 2 == 0]
+        is_text ^= bool(quotes[-1] % 2)
+        counts = np.bincount(outside, minlength=128)
+        n_values += int(counts[ord(",")])
+        n_containers += sum(int(counts[ord(sign)]) for sign in "[{:")
+        if n_values > MAX_VALUES or n_containers > MAX_CONTAINERS:
+            raise RefusedError(
+                f"the body must have at most {MAX_VALUES:,} values, and {MAX_CONTAINERS:,} lists, "
+                f"objects and keys; send fewer at once, and vectors as float32 in base64",
+                status=413,
+                code="request_too_large",
+            )
+
+
+def _read(body: bytes) -> Any:
+    """Return what a body says; half a surrogate pair, as of a cut emoji, becomes U+FFFD.
+
+    Raises:
+        json.JSONDecodeError: If it is no JSON.
+    """
+    try:
+        return from_json(body)
+    except ValueError as error:
+        if "hex escape" in str(error):
+            plain = body.replace(rb"\\", rb"\u005c")  # so that each \u begins an escape
+            repaired = _LONE_SURROGATE.sub(rb"\\ufffd", plain, count=_MAX_REPAIRS)
+            if repaired != plain:
+                with suppress(ValueError):
+                    return from_json(repaired)
+        raise json.JSONDecodeError(str(error), "", 0) from error
 
 
 class JsonRoute(APIRoute):
@@ -94,6 +163,12 @@ class JsonRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def read_fast(request: Request) -> Response:
-            return await handle(_Request(request.scope, request.receive))
+            request = _Request(request.scope, request.receive)
+            body = await request.body()
+            if len(body) > _BLOCK:
+                await to_thread.run_sync(check_values, body)
+            else:
+                check_values(body)
+            return await handle(request)
 
         return read_fast

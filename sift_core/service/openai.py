@@ -21,7 +21,9 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
 from sift_core.answering.answer import Answer
+from sift_core.answering.chats import chat_request
 from sift_core.answering.request import AnswerRequest
+from sift_core.errors import InvalidInputError
 from sift_core.explanation import number_or_none
 from sift_core.service.answers import Answering, Done, fit_to_window
 from sift_core.service.errors import RefusedError, openai_error, refusal_of
@@ -116,6 +118,7 @@ async def _embedded(service: Service, body: EmbeddingRequest) -> str:
     """
     embedder, texts = service.needed_embedder(), body.texts()
     service.check_n("input", len(texts))
+    service.check_length("input", texts)
 
     def spelled(row: FloatArray) -> list[float] | str:
         if body.encoding_format == "float":
@@ -148,10 +151,6 @@ def _asked(
     service: Service, body: ChatRequest | CompletionRequest, mode: ModeName | None
 ) -> AnswerRequest:
     """Return the question to the engine."""
-    question, history = body.question()
-    if not question.strip():
-        place = "messages" if isinstance(body, ChatRequest) else "prompt"
-        raise RefusedError("the question is empty; ask something", param=place)
     generation: dict[str, Any] = {"stop": body.stops()} if body.stops() else {}
     if body.is_sampled:
         from sift_core.answering.model.generation_options import MAX_SEED, seeded
@@ -161,19 +160,21 @@ def _asked(
         temperature = 1.0 if body.temperature is None else body.temperature
         generation |= seeded(temperature=temperature, top_p=body.top_p or 1.0, seed=seed)
     sift = body.sift
-    return AnswerRequest(
-        question=question,
-        mode=body.mode(mode),
-        filter=filter_for(service.source, sift.filter),
-        history=history,
-        queries=sift.queries,
-        latency_s=sift.latency_s,
-        effort=sift.effort,
-        max_new_tokens=body.length,
-        options=sift.choice_values(),
-        cite=sift.cite,
-        generation=generation,
-    )
+    fields = {
+        "filter": filter_for(service.source, sift.filter),
+        "queries": sift.queries,
+        "latency_s": sift.latency_s,
+        "effort": sift.effort,
+        "max_new_tokens": body.length,
+        "options": sift.choice_values(),
+        "cite": sift.cite,
+        "generation": generation,
+    }
+    try:
+        return chat_request(body.turns(), mode=body.mode(mode), **fields)
+    except InvalidInputError as error:
+        place = "messages" if isinstance(body, ChatRequest) else "prompt"
+        raise RefusedError(str(error), param=place) from error
 
 
 def _session_key(sift: Sift, request: AnswerRequest) -> Hashable | None:

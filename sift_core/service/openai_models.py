@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from sift_core.errors import InvalidInputError
 from sift_core.option_fields import LIVE, with_option_fields
 from sift_core.service.errors import RefusedError
 from sift_core.service.http import MAX_QUERIES, Body, ChoiceBody, FewKeys, Many
 from sift_core.service.metadata import Filter
-from sift_core.types import AnswerMode, Message
+from sift_core.types import AnswerMode
 
+MAX_MESSAGES = 2000  # each takes 20 µs to be checked, while nothing else is served
 MAX_STOPS = 16
 MAX_STOP = 1000  # characters; all that was written is compared with them at each token
 ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned"]
-_ROLES = {"developer": "system", "function": None, "tool": None}
 
 
 @with_option_fields(
@@ -43,7 +43,7 @@ class Sift(ChoiceBody):
     filter: Filter | None = None
     cite: bool | None = None
     """Number the chunks, and ask the model for marks such as [1]."""
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = None
     """Length of the answer, for clients that cannot send OpenAI's own field."""
     latency_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Seconds after which no training step begins."""
@@ -51,10 +51,27 @@ class Sift(ChoiceBody):
     """Name of a conversation that learns once. Later questions find the model as it is then."""
 
 
+def _check_texts(value: Any) -> Any:
+    """Refuse tokens, which mean something to OpenAI's models alone, before any is looked at."""
+    if isinstance(value, list) and value and not isinstance(value[0], str):
+        raise ValueError(
+            "must be text, got tokens, which are another model's; LangChain sends texts with "
+            "OpenAIEmbeddings(check_embedding_ctx_length=False)"
+        )
+    return value
+
+
+_Texts = Annotated[str | Many[str], BeforeValidator(_check_texts)]
+
+
 class StreamOptions(Body):
     """OpenAI's."""
 
     include_usage: bool = False
+
+
+def _first_length(*lengths: int | None) -> int | None:
+    return next((length for length in lengths if length is not None), None)
 
 
 class _Generation(Body):
@@ -65,7 +82,7 @@ class _Generation(Body):
     top_p: float | None = Field(default=None, gt=0, le=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: str | Many[str] | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = None
     n: Literal[1] | None = None
     frequency_penalty: float | None = Field(default=None, ge=0, le=0)  # not served, as the next
     presence_penalty: float | None = Field(default=None, ge=0, le=0)
@@ -94,8 +111,8 @@ class _Generation(Body):
 
     @property
     def length(self) -> int | None:
-        """Return how many tokens the answer may have at most, if the request says it."""
-        return self.sift.max_tokens or self.max_tokens
+        """Return how many tokens the answer may have at most; 0 and -1 stand for any length."""
+        return _first_length(self.sift.max_tokens, self.max_tokens)
 
     def mode(self, named: str | None) -> AnswerMode:
         """Return how to answer, by the model's name or `sift.mode`, which must not differ."""
@@ -108,46 +125,18 @@ class _Generation(Body):
         return AnswerMode(named or self.sift.mode or "auto")
 
 
-class _Part(Body):
-    type: str
-    text: str | None = None
-
-
 class ChatMessage(Body):
-    """One turn; parts of a content must be texts."""
+    """One turn; `answering.chats` reads its role and its content."""
 
     role: str
-    content: str | Many[_Part] | None = None
-
-    def as_message(self, position: int) -> Message:
-        """Return the turn as the engine takes it.
-
-        Raises:
-            RefusedError: If it is none of words.
-        """
-        role = _ROLES.get(self.role, self.role)
-        place = f"messages.{position}"
-        if role not in ("system", "user", "assistant"):
-            raise RefusedError(
-                f"`{place}.role` must be system, developer, user or assistant, got {self.role!r}; "
-                f"tools are not served",
-                param=f"{place}.role",
-            )
-        if isinstance(self.content, list):
-            if other := [part.type for part in self.content if part.text is None]:
-                raise RefusedError(
-                    f"`{place}.content` must be text, got a part of type {other[0]!r}",
-                    param=f"{place}.content",
-                )
-            return {"role": role, "content": "".join(part.text or "" for part in self.content)}
-        return {"role": role, "content": self.content or ""}
+    content: str | list[Any] | None = None
 
 
 class ChatRequest(_Generation):
     """POST /v1/chat/completions."""
 
-    messages: Many[ChatMessage]
-    max_completion_tokens: int | None = Field(default=None, ge=1)
+    messages: Annotated[Many[ChatMessage], Field(max_length=MAX_MESSAGES)]
+    max_completion_tokens: int | None = None
     tools: list[Any] | None = Field(default=None, max_length=0)
     functions: list[Any] | None = Field(default=None, max_length=0)  # what tools were called
     logprobs: Literal[False] | None = None
@@ -155,53 +144,50 @@ class ChatRequest(_Generation):
 
     @property
     def length(self) -> int | None:
-        """Return how many tokens the answer may have at most, if the request says it."""
-        return self.sift.max_tokens or self.max_completion_tokens or self.max_tokens
+        """Return how many tokens the answer may have at most, as a completion's."""
+        return _first_length(self.sift.max_tokens, self.max_completion_tokens, self.max_tokens)
 
-    def question(self) -> tuple[str, list[Message]]:
-        """Return the last turn, which must be the user's, and those before it.
+    def turns(self) -> list[dict[str, Any]]:
+        """Return the messages as they are.
 
         Raises:
-            RefusedError: If there is none, or something else than a text is asked for.
+            RefusedError: If something else than a text is asked for.
         """
         if self.response_format and self.response_format.get("type") != "text":
             raise RefusedError(
                 "`response_format` must be of type 'text'; no other is served",
                 param="response_format",
             )
-        turns = [message.as_message(i) for i, message in enumerate(self.messages)]
-        if not turns or turns[-1]["role"] != "user":
-            raise RefusedError("the last of `messages` must be the user's", param="messages")
-        return turns[-1]["content"], turns[:-1]
+        return [{"role": one.role, "content": one.content} for one in self.messages]
 
 
 class CompletionRequest(_Generation):
     """POST /v1/completions: the prompt is the question."""
 
-    prompt: str | Many[str] | Many[int] | Many[Many[int]]
+    prompt: _Texts
     echo: Literal[False] | None = None
     logprobs: Literal[0] | None = None
     best_of: Literal[1] | None = None
 
-    def question(self) -> tuple[str, list[Message]]:
-        """Return the prompt, and no turns before it.
+    def turns(self) -> list[dict[str, Any]]:
+        """Return the prompt as the only message.
 
         Raises:
-            RefusedError: If there are several, or it has tokens for text.
+            RefusedError: If there are several.
         """
-        prompt: Any = self.prompt
-        if isinstance(prompt, list) and len(prompt) == 1:
-            prompt = prompt[0]
-        if not isinstance(prompt, str):
-            raise RefusedError("`prompt` must be one text, no tokens and no list", param="prompt")
-        return prompt, []
+        prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
+        if len(prompts) != 1:
+            raise RefusedError(
+                f"`prompt` must be one text, got a list of {len(prompts):,}", param="prompt"
+            )
+        return [{"role": "user", "content": prompts[0]}]
 
 
 class EmbeddingRequest(Body):
     """POST /v1/embeddings."""
 
     model: str
-    input: str | Many[str] | Many[int] | Many[Many[int]]
+    input: _Texts
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = None
 
@@ -209,15 +195,9 @@ class EmbeddingRequest(Body):
         """Return what to embed.
 
         Raises:
-            RefusedError: If it is tokens, which mean something to OpenAI's models alone.
+            InvalidInputError: If one is empty.
         """
         texts = [self.input] if isinstance(self.input, str) else self.input
-        if not all(isinstance(text, str) for text in texts):
-            raise RefusedError(
-                "`input` must be text, got tokens, which are another model's; LangChain sends "
-                "texts with OpenAIEmbeddings(check_embedding_ctx_length=False)",
-                param="input",
-            )
-        if not all(text.strip() for text in texts):  # type: ignore[union-attr]  # see above
+        if not all(text.strip() for text in texts):
             raise InvalidInputError("`input` must not hold an empty text")
-        return texts  # type: ignore[return-value]  # see above
+        return texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -34,6 +35,9 @@ from sift_core.service.http import (
 from sift_core.service.state import Service
 from sift_core.types import CandidatePool, FloatArray, Metadata, Query
 
+logger = logging.getLogger(__name__)
+_BLOCK = 256  # vectors that are read in one step
+
 
 def _vector(value: object) -> FloatArray:
     """Return a vector from a list of numbers, or little-endian float32 in base64."""
@@ -49,19 +53,34 @@ def _vector(value: object) -> FloatArray:
     return _numbers("embedding", value, n_dimensions=1)
 
 
-def _vectors(value: object) -> FloatArray:
-    """Return vectors as one matrix."""
-    if not isinstance(value, list) or not value:
-        raise ValueError("must be a list of vectors, one a document")
-    if isinstance(value[0], str):
-        rows = [_vector(row) for row in value]
-        if len({len(row) for row in rows}) > 1:
-            raise ValueError("all vectors must have as many numbers")
-        return as_finite_array("embeddings", np.stack(rows), n_dimensions=2)
-    return _numbers("embeddings", value, n_dimensions=2)
+def _vectors(rows: Sequence[Any]) -> FloatArray:
+    """Return vectors, lists of numbers or base64 each, as one matrix of shape (n, d).
+
+    Rows are read in blocks of some milliseconds: an array of millions of numbers would keep all
+    other threads waiting.
+
+    Raises:
+        InvalidInputError: If they are no such vectors, or not all of one length.
+    """
+    blocks = []
+    try:
+        for start in range(0, len(rows), _BLOCK):
+            from_thread.check_cancelled()
+            block = rows[start : start + _BLOCK]
+            if isinstance(block[0], str):
+                blocks.append(np.stack([_vector(row) for row in block]))
+            else:
+                blocks.append(_numbers("embeddings", block, n_dimensions=2))
+        return as_finite_array("embeddings", np.concatenate(blocks), n_dimensions=2)
+    except InvalidInputError:
+        raise
+    except ValueError as error:
+        raise InvalidInputError(
+            f"`embeddings`: must be lists of numbers, or float32 in base64, of one length: {error}"
+        ) from error
 
 
-def _numbers(name: str, value: list[Any], *, n_dimensions: int) -> FloatArray:
+def _numbers(name: str, value: Sequence[Any], *, n_dimensions: int) -> FloatArray:
     """Return numbers as an array; without a type NumPy would give all texts the longest's room."""
     try:
         array = np.array(value, dtype=np.float64)
@@ -73,7 +92,7 @@ def _numbers(name: str, value: list[Any], *, n_dimensions: int) -> FloatArray:
 _ROW = {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "string"}]}
 _Vector = Annotated[Any, PlainValidator(_vector), WithJsonSchema(_ROW)]
 _Vectors = Annotated[
-    Any, PlainValidator(_vectors), WithJsonSchema({"type": "array", "items": _ROW})
+    list[Any], Field(min_length=1), WithJsonSchema({"type": "array", "items": _ROW})
 ]
 
 
@@ -232,6 +251,8 @@ async def _ranked(
     options: ChoiceOptions,
 ) -> _Ranking:
     """Return the ranking, made in a thread."""
+    service.check_length("query", [request.query])
+    service.check_length(field, texts)
     given = request.embeddings
     if given is not None and len(given) != len(texts):
         raise RefusedError(
@@ -242,7 +263,7 @@ async def _ranked(
 
     def rank() -> _Ranking:
         question: Any = request.query_embedding
-        vectors: Any = given
+        vectors: Any = None if given is None else _vectors(given)
         n_tokens = 0
         positions: Sequence[int] = range(len(texts))
         if given is None:
@@ -259,6 +280,11 @@ async def _ranked(
         elif question is None:
             question = service.needed_embedder().embed_query(request.query)
         query = Query(text=request.query, embedding=_checked(question, vectors))
+        if not (is_filled := vectors.any(axis=1)).all():
+            empty = [positions[row] for row in np.flatnonzero(~is_filled).tolist()]
+            logger.warning("vectors of zeros come last in a rerank, of %s: %s", field, empty[:5])
+            positions = [positions[row] for row in np.flatnonzero(is_filled).tolist()]
+            vectors = vectors[is_filled]
         order, n_chosen = _ordered(texts, metadata, query, vectors, options, positions)
         return _Ranking(order=order, n_chosen=n_chosen, n_tokens=n_tokens)
 
@@ -271,18 +297,13 @@ def _checked(question: FloatArray, vectors: FloatArray) -> FloatArray:
     """Return the question's vector.
 
     Raises:
-        InvalidInputError: If the vectors have another dimension, or one is all zero.
+        InvalidInputError: If the vectors have another dimension.
     """
     question = as_finite_array("query_embedding", question, n_dimensions=1)
     if vectors.shape[1] != len(question):
         raise InvalidInputError(
             f"`embeddings` must have {len(question)} numbers each like the query's, got "
             f"{vectors.shape[1]}; were both made by one model?"
-        )
-    if not (is_filled := vectors.any(axis=1)).all():
-        raise InvalidInputError(
-            f"`embeddings` must not be all zero, got such a vector at {int(is_filled.argmin())}; "
-            f"was an empty text embedded?"
         )
     return question
 

@@ -71,6 +71,8 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
         lacks = "store to search" if source is None else "embedder for the query"
         raise RefusedError(f"this service has no {lacks}", status=404)
     _check(request)
+    service.check_length("query", [request.query])
+    service.check_length("queries", request.queries)
     selector = service.selector
     if request.kernel != "auto" or request.noise_variance is not None:
         selector = selector_of(request.kernel, request.noise_variance)

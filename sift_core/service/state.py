@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -29,6 +29,7 @@ T = TypeVar("T")
 SESSION_S = 3600.0  # after which an unused session is dropped
 VECTOR_CACHE_BYTES = 256 << 20
 LEAST_RETRY_S, MOST_RETRY_S = 1.0, 60.0
+MAX_TEXT = 1_000_000  # characters
 _WEIGHT = 0.2  # of the latest in the running mean of seconds
 
 
@@ -223,6 +224,23 @@ class Service:
                 code="too_many_documents",
                 param=name,
             )
+
+    def check_length(self, name: str, texts: Sequence[str]) -> None:
+        """Refuse a text longer than any passage: a search for its words stops other threads.
+
+        Raises:
+            RefusedError: If one has more than `MAX_TEXT` characters: 413.
+        """
+        for i, text in enumerate(texts):
+            if len(text) > MAX_TEXT:
+                place = name if len(texts) == 1 else f"{name}.{i}"
+                raise RefusedError(
+                    f"`{place}` must have at most {MAX_TEXT:,} characters, got {len(text):,}; "
+                    f"split it",
+                    status=413,
+                    code="request_too_large",
+                    param=name,
+                )
 
     async def in_thread(self, stage: str, call: Callable[[], T]) -> T:
         """Return what a call returns in another thread, after its turn in the queue.

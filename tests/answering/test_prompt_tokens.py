@@ -165,6 +165,23 @@ def test_a_template_that_refuses_a_chat_is_a_clear_error(make_tokenizer, templat
         prompt_ids(tokenizer, chat, 0)
 
 
+def test_a_template_without_a_place_for_system_texts_gets_them_in_the_users_turn(make_tokenizer):
+    tokenizer = make_tokenizer("chatml")
+    tokenizer.chat_template = (
+        "{% for message in messages %}"
+        "{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
+        "{{ raise_exception('roles must alternate') }}{% endif %}"
+        "{{ message.role }}:{{ message.content }};{% endfor %}"
+    )
+
+    def ids(*turns):
+        return prompt_ids(tokenizer, [{"role": role, "content": text} for role, text in turns], 0)
+
+    merged = ids(("user", "a\n\nb"), ("assistant", "c"), ("user", "d"))
+    assert ids(("system", "a"), ("user", "b"), ("assistant", "c"), ("user", "d")) == merged
+    assert ids(("assistant", "hello"), ("user", "b")) == ids(("user", "b"))
+
+
 SMOL_WORDS = [
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<repo_name>", "<reponame>", "<file_sep>"),
     *("<filename>", "<gh_stars>", "<issue_start>", "<issue_comment>", "<issue_closed>"),

@@ -11,6 +11,8 @@ from pydantic import ValidationError
 
 from sift_core import InMemorySource
 from sift_core.service import openai_models, rerank, search, status
+from sift_core.service.errors import RefusedError
+from sift_core.service.http import check_values
 from tests.service.servers import (
     CHAT,
     PATIENCE_S,
@@ -61,9 +63,10 @@ def _n_faults(model, body):
 
 
 def test_texts_for_numbers_are_refused_as_small_as_they_are(http):
-    # NumPy gave each of 100,000 texts the room of the longest: 400 GB
-    given = [["1"]] * 99_999 + [["x" * 1_000_000]]
-    body = {"query": "q", "documents": ["a"], "embeddings": given, "query_embedding": [1.0]}
+    # NumPy gave each of 10,000 texts the room of the longest: 40 GB
+    given = [["1"]] * 9_999 + [["x" * 1_000_000]]
+    documents = ["a"] * len(given)
+    body = {"query": "q", "documents": documents, "embeddings": given, "query_embedding": [1.0]}
     answer = http.post("/v1/rerank", json=body)
     assert answer.status_code == 400
     assert len(answer.text) < 1000
@@ -103,7 +106,6 @@ def test_bodies_together_have_a_bound(source, embedder):
     ("body", "why"),
     [
         (b'{"query": "\xff"}', "no JSON"),
-        (b'{"query": "\\ud800"}', "no JSON"),
         (b"[" * 100_000 + b"]" * 100_000, "no JSON: recursion limit"),
         (b'{"top_n": ' + b"9" * 50_000 + b"}", "no JSON: number out of range"),
         (json.dumps(RERANK).encode("utf-16"), "no JSON"),
@@ -178,18 +180,83 @@ def test_a_probe_that_leaves_early_has_looked_for_the_next_one(embedder, monkeyp
     assert source.n_fetches == 1
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"messages": [{"role": "user", "content": "word " * 200_000}]},
-        {"messages": [{"role": "user"}] * 100_000 + CHAT["messages"]},
-    ],
-)
-def test_megabytes_of_words_are_refused_uncut(engine, change):
+def test_megabytes_of_words_are_refused_uncut(engine):
     with service(engine) as client:
-        answer = client.post(CHAT_PATH, json={**CHAT, **change})
+        messages = [{"role": "user", "content": "word " * 200_000}]
+        answer = client.post(CHAT_PATH, json={**CHAT, "messages": messages})
         assert answer.status_code == 400
         assert "characters in" in answer.json()["error"]["message"]
+        answer = client.post(CHAT_PATH, json={**CHAT, "messages": CHAT["messages"] * 2001})
+        assert answer.status_code == 400
+        assert "at most 2000" in answer.json()["error"]["message"]
+
+
+LIMIT, CONTAINERS = 500_000, 100_000
+
+
+@pytest.mark.parametrize(
+    ("body", "is_small_enough"),
+    [
+        (b"[" + b"1," * LIMIT + b"1]", True),
+        (b"[" + b"1," * (LIMIT + 1) + b"1]", False),
+        (b"[" + b"[]," * (CONTAINERS - 1) + b"1]", True),
+        (b"[" + b"[]," * CONTAINERS + b"1]", False),
+        (b'{"a":' * (CONTAINERS // 2), True),
+        (b'{"a":' * (CONTAINERS // 2 + 1), False),
+        # what stands in a text counts nothing, wherever a block of a megabyte ends
+        (b'["' + b"a, b: [ {" * 400_000 + b'"]', True),
+        (b'["' + b'\\",[{:' * 400_000 + b'"]', True),
+        (b'["' + b"\\\\" * 400_000 + b'",[' + b"1," * (LIMIT + 1) + b"1]]", False),
+        (b'["a' + b"\\\\" * 600_000 + b'\\"' + b"[" * (CONTAINERS + 1) + b'"]', True),
+    ],
+)
+def test_values_are_counted_before_they_are_made(body, is_small_enough):
+    if is_small_enough:
+        check_values(body)
+    else:
+        with pytest.raises(RefusedError, match="at most 500,000 values") as refused:
+            check_values(body)
+        assert refused.value.status == 413
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "value", "status"),
+    [
+        ("/v1/rerank", "documents", [""] * (LIMIT + 2), 413),
+        ("/v1/rerank", "embeddings", [[0]] * CONTAINERS, 413),
+        ("/v1/rerank", "documents", ["x" * 1_000_001], 413),
+        ("/search", "filter", {"a": [1] * (LIMIT + 2)}, 413),
+        ("/search", "query", "x" * 1_000_001, 413),
+        ("/v1/embeddings", "input", ["x", "x" * 1_000_001], 413),
+        (CHAT_PATH, "messages", [{"role": "user", "content": "a"}] * CONTAINERS, 413),
+    ],
+)
+def test_what_would_stop_all_others_is_refused(http, path, field, value, status):
+    body = {"model": "hashing-64", "query": "q", "input": "a", "documents": ["a"], field: value}
+    if path == "/search":
+        body = {"query": "q", field: value}
+    answer = http.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    assert len(answer.text) < 1000
+
+
+def test_half_a_surrogate_pair_is_one_unknown_character(http):
+    """A client cut an emoji in two. U+FFFD stands for what cannot be known."""
+    # the last has an escaped backslash before a "u", which is no escape
+    texts = [
+        r"cut \ud83d",
+        r"\ude00 cut",
+        r"whole \ud83d\ude00",
+        r"two \ud83d\ud83d\ude00",
+        r"\\ud83d",
+    ]
+    body = '{"query": "q", "documents": [' + ",".join(f'"{text}"' for text in texts) + "]}"
+    headers = {"content-type": "application/json"}
+    answer = http.post("/rerank", content=body.encode(), headers=headers).raise_for_status()
+    read = {one["index"]: one["document"]["text"] for one in answer.json()["results"]}
+    face = chr(0x1F600)
+    right = ["cut \ufffd", "\ufffd cut", f"whole {face}", f"two \ufffd{face}", r"\ud83d"]
+    assert [read[i] for i in range(5)] == right
 
 
 def test_texts_that_end_an_answer_are_short(engine):

@@ -275,7 +275,6 @@ REFUSED = {
     "unknown model": {"model": "gpt-9"},
     "the embedder": {"model": "hashing-64"},
     "empty question": {"question": " "},
-    "too many tokens": {"max_tokens": 10**6},
     "a long question": {"question": "boat " * 2000},
     "no temperature": {"temperature": -1},
     "no top_p": {"top_p": 0},
@@ -304,6 +303,35 @@ def test_what_cannot_be_answered_is_refused_before_any_work(ask, options, is_str
     assert caught.value.code == ("model_not_found" if is_model else None)
     assert len(caught.value.body["message"]) > 10
     assert caught.value.request_id
+
+
+@pytest.mark.parametrize("length", [-1, 0, 32_000, 10**6])
+def test_a_length_that_no_window_has_is_cut(ask, length):
+    # the answers of the small model end by their length alone: by default after 12 tokens
+    answer = ask(max_tokens=length)
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage.completion_tokens == (256 if length > 0 else 12)  # the service's limit
+
+
+def test_a_title_for_a_chat_is_written_without_documents(ask):
+    task = "Suggest a title of three words.\n### Chat:\nUSER: How do I fold?\nASSISTANT: In half."
+    answer = ask(task, model="tiny:fine_tune")
+    assert answer.sift["mode"] == "base"
+    assert answer.sift["sources"] == []
+
+
+def test_what_a_model_wrote_before_is_no_fault(client):
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "2+2?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "4", "tool_call_id": "1"},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "add"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "4"}]},
+        {"role": "user", "content": QUESTION},
+    ]
+    answer = client.chat.completions.create(model="tiny", messages=messages)
+    assert answer.choices[0].message.content
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,12 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from langchain_sift.documents import used_documents
 from langchain_sift.embedder import embedder_of
-from langchain_sift.messages import as_core_messages
+from langchain_sift.messages import client_messages
 from langchain_sift.sources import FoundDocuments, VectorStoreSource
 from langchain_sift.vectors import VectorFiller
 from sift_core import Answer, CandidatePool, InvalidInputError
 from sift_core.answering import AnswerRequest
+from sift_core.answering.chats import as_turns
 
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, LanguageModel
@@ -215,7 +216,7 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
             )
         asked = {"mode": self.mode, **self.generation, **options}
         if given.get("chat_history"):
-            asked["history"] = as_core_messages(given["chat_history"])
+            asked["history"] = as_turns(client_messages(given["chat_history"]))
         if "filter" in given:
             asked["filter"] = given["filter"]
         request = AnswerRequest.of(given["input"], asked)

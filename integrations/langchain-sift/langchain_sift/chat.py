@@ -13,9 +13,10 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from pydantic import ConfigDict, Field, model_validator
 
 from langchain_sift.answer import Engine, Mode, answer_facts
-from langchain_sift.messages import as_core_messages
+from langchain_sift.messages import client_messages
 from sift_core import Answer, InvalidInputError
 from sift_core.answering import AnswerRequest
+from sift_core.answering.chats import chat_request, with_fitting_length
 
 _GREEDY = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 _NOT_HERE = ("tools", "tool_choice", "functions", "function_call", "response_format")
@@ -29,9 +30,10 @@ class ChatSIFT(BaseChatModel):
     """A chat model that answers the last message with documents chosen for it.
 
     The last message is the question. A follow-up is searched for with the question before it (the
-    engine's `query_rewriting`). Earlier messages are read before the question. Messages are of text
-    alone; there are no tools and no structured output. A model without a chat template reads a
-    single message as it is, and several as lines.
+    engine's `query_rewriting`). Earlier messages are read before the question. A human's messages
+    are of text alone; there are no tools and no structured output. Reasoning and old calls of
+    tools are left out. A question that holds a chat and asks for its title is answered in mode
+    "base". A model without a chat template reads a single message as it is, and several as lines.
 
     `response_metadata` of an answer has the keys of `SIFTAnswer` without "answer" and "context",
     and "model_name". `usage_metadata` counts tokens. For one call `invoke` and `stream` take
@@ -42,7 +44,8 @@ class ChatSIFT(BaseChatModel):
         engine: A `sift_core.answering.AnswerEngine`. Without a source it answers in base mode.
         mode: "base", "context", "fine_tune", "both", "learned" or "auto". Default: "auto" if the
             engine has a source and an embedder, else "base".
-        max_tokens: Length of an answer at most. Default: the engine's.
+        max_tokens: Length of an answer at most; 0 and -1 stand for the default. A length that the
+            window does not hold is shortened. Default: the engine's.
         temperature: 0 for the likeliest text, more to sample. Default: the engine's.
         stop: Texts that end an answer. Default: the engine's.
         generation: Other arguments of the engine's `answer` for every call.
@@ -55,7 +58,7 @@ class ChatSIFT(BaseChatModel):
 
     engine: Engine = Field(exclude=True, repr=False)
     mode: Mode | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = None
     temperature: float | None = Field(default=None, ge=0)
     stop: list[str] | None = None
     generation: dict[str, Any] = Field(default_factory=dict)
@@ -176,8 +179,8 @@ class ChatSIFT(BaseChatModel):
         """Return what one call asks for; its own options go before the model's.
 
         Raises:
-            InvalidInputError: If the last message is no human's, a message is not of text
-                alone, or an option cannot be used.
+            InvalidInputError: If the last message is no human's, a human's message is not of
+                text alone, or an option cannot be used.
         """
         refused = sorted(name for name in _NOT_HERE if options.get(name))
         if refused:
@@ -185,20 +188,15 @@ class ChatSIFT(BaseChatModel):
                 f"this model has no use for {refused}: it writes text alone; leave them out"
             )
         own = {name: value for name, value in options.items() if name not in _NOT_HERE}
-        *history, last = as_core_messages(messages) or [{"role": "nobody"}]
-        if last["role"] != "user":
-            raise InvalidInputError(
-                f"the last message must come from a human, got one of the role {last['role']!r}; "
-                f"it is the question"
-            )
-        asked = {**self.generation, "mode": own.pop("mode", None) or self.mode, "history": history}
+        asked = {**self.generation, "mode": own.pop("mode", None) or self.mode}
         if (length := own.pop("max_tokens", self.max_tokens)) is not None:
             asked["max_new_tokens"] = length
         if (temperature := own.pop("temperature", self.temperature)) is not None:
             asked |= _sampling(temperature)
         if (ends := self.stop if stop is None else stop) is not None:
             asked["stop"] = ends
-        return AnswerRequest.of(last["content"], asked | own)
+        request = chat_request(client_messages(messages), **(asked | own))
+        return with_fitting_length(self.engine, request)
 
     def _metadata(self, answer: Answer) -> dict[str, Any]:
         """Return all facts but the documents themselves, which `SIFTAnswer` returns."""

@@ -14,6 +14,7 @@ import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -256,14 +257,33 @@ class _Hider:
 
 
 def _applied(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: Any) -> Any:
+    """Return a chat in the form of the model's template.
+
+    Many templates refuse a system turn, or an assistant's turn before all others. Then the system
+    text goes to the user's first turn, and what the assistant said before that is left out.
+    """
+    turns = [dict(message) for message in messages]
     try:
-        return tokenizer.apply_chat_template([dict(message) for message in messages], **options)
+        return tokenizer.apply_chat_template(turns, **options)
     except (TemplateError, TypeError, ValueError) as error:
+        if plain := _without_first_turns(turns):
+            with suppress(TemplateError, TypeError, ValueError):
+                return tokenizer.apply_chat_template(plain, **options)
         roles = [message["role"] for message in messages]
         raise InvalidInputError(
             f"the model's chat template refuses messages of the roles {roles}: {error}; "
             f"many want no system message, and user and assistant in turn"
         ) from error
+
+
+def _without_first_turns(turns: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Return a chat that begins with the user, who says the system's text, too."""
+    first = next((i for i, turn in enumerate(turns) if turn["role"] == "user"), 0)
+    if not first:
+        return []
+    texts = [turn["content"] for turn in turns[:first] if turn["role"] == "system"]
+    text = CHUNK_SEPARATOR.join([*texts, turns[first]["content"]])
+    return [{"role": "user", "content": text}, *turns[first + 1 :]]
 
 
 def _ids(tokenizer: Any, text: str, *, inside: bool = False) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.llms.generic_utils import (
@@ -24,8 +24,6 @@ from llama_index.core.base.llms.types import (
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.llm import LLM
-
-from sift_core import InvalidInputError
 
 if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, AnswerRequest
@@ -72,12 +70,12 @@ class EngineLLM(LLM):
     @llm_chat_callback()
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Return the answer to the last message."""
-        return _said(self._engine.answer(_request(messages), **kwargs).text)
+        return _said(self._engine.answer(_request(self._engine, messages, kwargs)).text)
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Return the answer to the last message."""
-        return _said((await self._engine.aanswer(_request(messages), **kwargs)).text)
+        return _said((await self._engine.aanswer(_request(self._engine, messages, kwargs))).text)
 
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
@@ -94,16 +92,16 @@ class EngineLLM(LLM):
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """Return the answer to a prompt."""
-        request = _request(prompt_to_messages(prompt))
-        return CompletionResponse(text=self._engine.answer(request, **kwargs).text)
+        request = _request(self._engine, prompt_to_messages(prompt), kwargs)
+        return CompletionResponse(text=self._engine.answer(request).text)
 
     @llm_completion_callback()
     async def acomplete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponse:
         """Return the answer to a prompt."""
-        request = _request(prompt_to_messages(prompt))
-        return CompletionResponse(text=(await self._engine.aanswer(request, **kwargs)).text)
+        request = _request(self._engine, prompt_to_messages(prompt), kwargs)
+        return CompletionResponse(text=(await self._engine.aanswer(request)).text)
 
     @llm_completion_callback()
     def stream_complete(
@@ -125,7 +123,7 @@ class EngineLLM(LLM):
         self, messages: Sequence[ChatMessage], settings: dict[str, Any]
     ) -> ChatResponseGen:
         text = ""
-        with self._engine.stream(_request(messages), **settings) as stream:
+        with self._engine.stream(_request(self._engine, messages, settings)) as stream:
             for piece in stream:
                 text += piece
                 yield _said(text, piece)
@@ -134,7 +132,7 @@ class EngineLLM(LLM):
         self, messages: Sequence[ChatMessage], settings: dict[str, Any]
     ) -> ChatResponseAsyncGen:
         text = ""
-        async with await self._engine.astream(_request(messages), **settings) as stream:
+        async with await self._engine.astream(_request(self._engine, messages, settings)) as stream:
             async for piece in stream:
                 text += piece
                 yield _said(text, piece)
@@ -144,16 +142,24 @@ def _said(text: str, delta: str | None = None) -> ChatResponse:
     return ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT, content=text), delta=delta)
 
 
-def _request(messages: Sequence[ChatMessage]) -> AnswerRequest:
+def _request(
+    engine: AnswerEngine, messages: Sequence[ChatMessage], settings: Mapping[str, Any]
+) -> AnswerRequest:
     """Return the request to answer the last message after the others, in mode "base".
 
     Raises:
-        InvalidInputError: If the last message is not the user's, or there is none.
+        InvalidInputError: If the last message is not the user's, or one cannot be read.
     """
-    from sift_core.answering import AnswerRequest
+    from sift_core.answering.chats import chat_request, with_fitting_length
 
-    said = [{"role": each.role.value, "content": each.content or ""} for each in messages]
-    if not said or said[-1]["role"] != MessageRole.USER:
-        last = said[-1]["role"] if said else "none"
-        raise InvalidInputError(f"the last message must be the user's, got {last!r}")
-    return AnswerRequest(question=said[-1]["content"], history=said[:-1], mode="base")
+    said = [
+        {"role": each.role.value, "content": [_block(block) for block in each.blocks]}
+        for each in messages
+    ]
+    request = chat_request(said, **{"mode": "base", **settings})
+    return with_fitting_length(engine, request)
+
+
+def _block(block: Any) -> dict[str, Any]:
+    """Return a block of a message as OpenAI's clients send it."""
+    return {"type": block.block_type, "text": getattr(block, "text", None)}
