@@ -10,8 +10,8 @@ SiftError
 │   └── BusyError              too many answers wait for the model already
 └── ExperimentError            a run of an experiment cannot go on; what it measured is kept
 
-and four warnings, LossyVectorsWarning, MissingWordsWarning, AdapterCacheWarning and
-UndatedWarning, which are UserWarnings.
+and six warnings, LossyVectorsWarning, MissingWordsWarning, AdapterCacheWarning,
+UndatedWarning, MissingKeyWarning and EmptyEntryWarning, which are UserWarnings.
 """
 
 from __future__ import annotations
@@ -92,6 +92,14 @@ class MissingWordsWarning(UserWarning):
 
 class UndatedWarning(UserWarning):
     """Some candidates have no date that can be read, and count as the oldest."""
+
+
+class MissingKeyWarning(UserWarning):
+    """A metadata key of a rule is in no candidate, so that the rule does nothing."""
+
+
+class EmptyEntryWarning(UserWarning):
+    """Some candidates have a vector of zeros, or no text, and are left out of the choice."""
 
 
 class AdapterCacheWarning(UserWarning):

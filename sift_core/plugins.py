@@ -13,8 +13,9 @@ from sift_core.selection.scores import relevance_of_scores
 from sift_core.types import CandidatePool, FloatArray
 from sift_core.vector_lookup import vectors_by_id
 
-__all__ = ["fill_gaps", "look_up_missing", "pool_for_query"]
+__all__ = ["fill_gaps", "look_up_missing", "mark_blank", "pool_for_query"]
 
+_BLANK: tuple[float, ...] = (0.0,)
 Pool = TypeVar("Pool", bound=CandidatePool)
 Vectors: TypeAlias = Sequence[Any] | FloatArray  # a missing one is None
 
@@ -34,7 +35,8 @@ def pool_for_query(
         kind: Class of the pool.
         query: The query's vector, shape (d,), or those of several queries, shape (m, d). A cosine
             is that with the nearest of m.
-        embeddings: A vector for each document, shape (n, d) or n rows.
+        embeddings: A vector for each document, shape (n, d) or n rows. The mark of `mark_blank`
+            becomes zeros, which `choose` leaves out.
         use_scores: Whether `scores` become the pool's `relevance`, as in `relevance_of_scores`.
             Default: never.
         searched_by: Vector that a store's scores compare with, shape (d,). Default: `query`.
@@ -45,6 +47,8 @@ def pool_for_query(
             a document has no finite score.
     """
     d = query.shape[-1]
+    if any(row is _BLANK for row in embeddings):
+        embeddings = [np.zeros(d) if row is _BLANK else row for row in embeddings]
     lengths = {len(row) if isinstance(row, Sized) else 0 for row in embeddings}  # 0: a number
     if lengths - {d}:
         raise InvalidInputError(
@@ -61,6 +65,15 @@ def pool_for_query(
             columns["scores"], cosines, document_ids=columns["document_ids"], use_scores=use_scores
         )
     return kind(embeddings=rows, similarities=similarities, **columns)
+
+
+def mark_blank(vectors: Vectors, texts: Sequence[str | None]) -> Sequence[Any]:
+    """Return n vectors with a mark for each that is missing and whose text is blank.
+
+    Such a text need not be embedded: it says nothing, and some models refuse it or return NaN.
+    """
+    pairs = zip(vectors, texts, strict=True)
+    return [_BLANK if row is None and not (text or "").strip() else row for row, text in pairs]
 
 
 def fill_gaps(vectors: Vectors, others: Vectors) -> Sequence[Any]:

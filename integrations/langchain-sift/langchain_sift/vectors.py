@@ -13,7 +13,7 @@ from langchain_core.vectorstores import VectorStore
 
 from langchain_sift.embedder import FloatArray, LangChainEmbedder
 from sift_core import Embedder
-from sift_core.plugins import fill_gaps, look_up_missing
+from sift_core.plugins import fill_gaps, look_up_missing, mark_blank
 from sift_core.vector_cache import KeptVectors
 
 VectorsById: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
@@ -61,6 +61,7 @@ class MissingVectors:
     ) -> tuple[Vectors, list[str]]:
         """Return the vectors with those of `given`, and the texts that remain to be embedded."""
         vectors = look_up_missing(vectors, [document.id for document in documents], self.given)
+        vectors = mark_blank(vectors, [document.page_content for document in documents])
         pairs = zip(documents, vectors, strict=True)
         texts = [document.page_content for document, vector in pairs if vector is None]
         if texts:

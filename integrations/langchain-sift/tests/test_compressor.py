@@ -8,6 +8,7 @@ from langchain_text_splitters import CharacterTextSplitter, RecursiveCharacterTe
 
 from langchain_sift import SIFTCompressor, SIFTRetriever
 from sift_core import ContextSelector, InvalidInputError, Limits, MMRSelector
+from sift_core.errors import EmptyEntryWarning
 
 try:
     from langchain_classic.retrievers import ContextualCompressionRetriever
@@ -246,3 +247,15 @@ def test_neighbors_become_one_document_with_the_text_of_all(overlap, embeddings,
     assert kept.metadata["source"] == "page.md"
     assert kept.metadata["start_index"] == 0
     assert kept.metadata["sift"]["chunks"] == [str(i) for i in range(len(chunks))]
+
+
+async def test_a_document_without_text_is_left_out(
+    make_vector_store, documents, embeddings, question
+):
+    compressor = SIFTCompressor(embeddings=embeddings, top_n=20)
+    expected = texts(compressor.compress_documents(documents, question))
+    found = [*documents, Document(id="bare", page_content=" ")]
+    with pytest.warns(EmptyEntryWarning, match="'bare'"):
+        assert texts(compressor.compress_documents(found, question)) == expected
+    with pytest.warns(EmptyEntryWarning, match="'bare'"):
+        assert texts(await compressor.acompress_documents(found, question)) == expected

@@ -29,7 +29,7 @@ from llama_index.postprocessor.sift.tracking import (
     sources_of,
 )
 from sift_core import CandidatePool, InvalidInputError, Query
-from sift_core.plugins import fill_gaps, look_up_missing
+from sift_core.plugins import fill_gaps, look_up_missing, mark_blank
 from sift_core.vector_cache import KeptVectors
 
 Model: TypeAlias = Callable[[], BaseEmbedding]  # asked only where something must be embedded
@@ -194,7 +194,11 @@ def _texts_to_embed(
         return vectors, []
     pairs = zip(nodes, vectors, strict=True)
     vectors = [node.node.embedding if vector is None else vector for node, vector in pairs]
-    missing = [node for node, vector in zip(nodes, vectors, strict=True) if vector is None]
+    if all(vector is not None for vector in vectors):
+        return vectors, []
+    texts = [node.node.get_content(MetadataMode.EMBED) for node in nodes]  # as for an index
+    vectors = mark_blank(vectors, texts)
+    missing = [text for text, vector in zip(texts, vectors, strict=True) if vector is None]
     if missing:
         level = logging.DEBUG if place in _warned_of else logging.WARNING
         _warned_of.add(place)
@@ -209,8 +213,7 @@ def _texts_to_embed(
             len(nodes),
             place,
         )
-    # As for an index.
-    return vectors, [node.node.get_content(MetadataMode.EMBED) for node in missing]
+    return vectors, missing
 
 
 def query_embedding(bundle: QueryBundle, model: Model, *, apart: bool = False) -> Vector:
