@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import math
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from sift_core.checks import short_repr
 from sift_core.dates import by_date
+from sift_core.errors import EmptyEntryWarning, MissingKeyWarning
 from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions
 from sift_core.passages import Passage, join_neighbors, single_passages
@@ -50,6 +55,9 @@ def choose(
     Costs a selection, O(n² · d) time for n candidates of d dimensions: for 200 of 384 about 3 ms
     by embeddings and 10 ms with words, on a CPU with AVX2. No text is read by a model.
 
+    Candidates with a vector of zeros, as of an empty text, are left out with an
+    `EmptyEntryWarning`. `Chosen.pool` has the others.
+
     Args:
         pool: The candidates.
         query: The question with its embedding, and perhaps others in `also`.
@@ -58,8 +66,10 @@ def choose(
             any number.
 
     Raises:
-        InvalidInputError: If embeddings do not fit together, or a vector is all zero.
+        InvalidInputError: If embeddings do not fit together, or the query's is all zero.
     """
+    pool = _with_vectors(pool, set())
+    _check_keys(pool, options)
     places: Sequence[Place] = ()
     if options.max_per_document is not None or options.merge_neighbors:
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
@@ -135,11 +145,13 @@ def search(
         pool = fetch_for_all(
             source, query, options.n_candidates, filter=filter, with_words=options.words > 0
         )
+    left_out: set[str] = set()
     with timed(timings, "select"):
-        chosen, hop = _first_choice(source, pool, query, options, room=room)
+        chosen, hop = _first_choice(source, pool, query, options, left_out, room=room)
     if hop is not None:
         with timed(timings, "hop"):
             pool = hop.joined(chosen, hop.source.look_up(query, hop.lookups, filter=filter))
+            pool = _with_vectors(pool, left_out)
         with timed(timings, "select"):
             record = hop.record(chosen, pool)
             if record.n_new:
@@ -168,6 +180,7 @@ async def asearch(
         in_thread: Runs a choice in another thread. Default: `asyncio.to_thread`.
     """
     timings: dict[str, float] = {}
+    left_out: set[str] = set()
     with timed(timings, "fetch"):
         pool = await afetch_for_all(
             source, query, options.n_candidates, filter=filter, with_words=options.words > 0
@@ -176,12 +189,12 @@ async def asearch(
         chosen: Chosen
         hop: SecondHop | None
         chosen, hop = await in_thread(
-            partial(_first_choice, source, pool, query, options, room=room)
+            partial(_first_choice, source, pool, query, options, left_out, room=room)
         )
     if hop is not None:
         with timed(timings, "hop"):
             found = await hop.source.alook_up(query, hop.lookups, filter=filter)
-            pool = await in_thread(partial(hop.joined, chosen, found))
+            pool = _with_vectors(await in_thread(partial(hop.joined, chosen, found)), left_out)
         with timed(timings, "select"):
             record = hop.record(chosen, pool)
             if record.n_new:
@@ -216,12 +229,54 @@ def _first_choice(
     pool: CandidatePool,
     query: Query,
     options: ChoiceOptions,
+    left_out: set[str],
     *,
     room: int | None,
 ) -> tuple[Chosen, SecondHop | None]:
     """Return the first choice and what to look for after it, in one turn of a thread."""
-    chosen = choose(pool, query, options, room=room)
-    return chosen, second_hop(source, chosen, options)
+    is_all = len(pool) < options.n_candidates
+    chosen = choose(_with_vectors(pool, left_out), query, options, room=room)
+    return chosen, None if is_all else second_hop(source, chosen, options)
+
+
+def _with_vectors(pool: CandidatePool, left_out: set[str]) -> CandidatePool:
+    """Return the rows that have a direction, with one warning of the others.
+
+    Args:
+        pool: The candidates.
+        left_out: Ids of which there was a warning before; the others are added.
+    """
+    has_vector = pool.embeddings.any(axis=1)
+    if has_vector.all():
+        return pool
+    empty = {pool.document_ids[row] for row in np.flatnonzero(~has_vector).tolist()}
+    if new := sorted(empty - left_out):
+        left_out |= empty
+        warnings.warn(
+            f"{len(new)} of {len(pool)} candidates are left out, since their vectors are all zero: "
+            f"{short_repr(new)}; was an empty text embedded? Delete them, or embed them again",
+            EmptyEntryWarning,
+            stacklevel=3,
+        )
+    return pool.take(np.flatnonzero(has_vector))
+
+
+def _check_keys(pool: CandidatePool, options: ChoiceOptions) -> None:
+    """Warn of a key of the options that no candidate has, with the keys that there are."""
+    has_groups = options.max_per_document is not None or options.merge_neighbors
+    keys = {"newest": options.newest, "document_key": options.document_key if has_groups else None}
+    for name, key in keys.items():
+        if key is None or any(key in metadata for metadata in pool.metadata):
+            continue
+        there = {str(each) for metadata in pool.metadata for each in metadata}
+        if not there:
+            continue
+        warnings.warn(
+            f"no candidate has the metadata key {key!r}, so `{name}` does nothing; there are "
+            f"{short_repr(sorted(there))}",
+            MissingKeyWarning,
+            stacklevel=3,
+        )
 
 
 def _relevance(

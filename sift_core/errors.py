@@ -10,8 +10,8 @@ SiftError
 │   └── BusyError              too many answers wait for the model already
 └── ExperimentError            a run of an experiment cannot go on; what it measured is kept
 
-and five warnings, LossyVectorsWarning, MissingWordsWarning, AdapterCacheWarning, SameVectorWarning
-and UndatedWarning, which are UserWarnings.
+and seven warnings, LossyVectorsWarning, MissingWordsWarning, AdapterCacheWarning,
+SameVectorWarning, UndatedWarning, MissingKeyWarning and EmptyEntryWarning: UserWarnings.
 """
 
 from __future__ import annotations
@@ -96,6 +96,14 @@ class SameVectorWarning(UserWarning):
 
 class UndatedWarning(UserWarning):
     """Some candidates have no date that can be read, and count as the oldest."""
+
+
+class MissingKeyWarning(UserWarning):
+    """A metadata key of a rule is in no candidate, so that the rule does nothing."""
+
+
+class EmptyEntryWarning(UserWarning):
+    """Some candidates have a vector of zeros, or no text, and are left out of the choice."""
 
 
 class AdapterCacheWarning(UserWarning):

@@ -20,6 +20,7 @@ from sift_core.vector_lookup import vectors_by_id
 __all__ = ["MissingVectors", "fill_gaps", "pool_for_query", "run_blocking"]
 
 T = TypeVar("T")
+_BLANK: tuple[float, ...] = (0.0,)
 Pool = TypeVar("Pool", bound=CandidatePool)
 Vectors: TypeAlias = Sequence[Any] | FloatArray  # a missing one is None
 LookUp: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
@@ -62,7 +63,8 @@ def pool_for_query(
         kind: Class of the pool.
         query: The query's vector, shape (d,), or those of several queries, shape (m, d). A cosine
             is that with the nearest of m.
-        embeddings: A vector for each document, shape (n, d) or n rows.
+        embeddings: A vector for each document, shape (n, d) or n rows. That of a text without
+            words becomes zeros, which `choose` leaves out.
         use_scores: Whether `scores` become the pool's `relevance`, as in `relevance_of_scores`.
             Default: never.
         searched_by: Vector that a store's scores compare with, shape (d,). Default: `query`.
@@ -73,6 +75,8 @@ def pool_for_query(
             a document has no finite score.
     """
     d = query.shape[-1]
+    if any(row is _BLANK for row in embeddings):
+        embeddings = [np.zeros(d) if row is _BLANK else row for row in embeddings]
     lengths = {len(row) if isinstance(row, Sized) else 0 for row in embeddings}  # 0: a number
     if lengths - {d}:
         raise InvalidInputError(
@@ -163,7 +167,12 @@ class MissingVectors:
                 found = vectors_by_id(look_up, missing)
             vectors = fill_gaps(vectors, found)
         vectors = [brought(row) if one is None else one for row, one in enumerate(vectors)]
-        texts = [text_of(row) for row, one in enumerate(vectors) if one is None]
+        texts = []
+        for row in [row for row, one in enumerate(vectors) if one is None]:
+            if (text := text_of(row)).strip():
+                texts.append(text)
+            else:  # it says nothing, and some models refuse it or return NaN
+                vectors[row] = _BLANK
         if not texts:
             return vectors
         level = logging.DEBUG if place in self.warned_of else logging.WARNING

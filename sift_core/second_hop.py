@@ -73,16 +73,15 @@ def second_hop(source: CandidateSource, chosen: Chosen, options: ChoiceOptions) 
     It is the rare words of the first choices, what is near their vectors, and the names in the
     question that no candidate has.
 
-    There is nothing without `hops` or without words, from a source that keeps no words, from a
-    store all of which was fetched, and beside scores of the store's own.
+    There is nothing without `hops` or without words, from a source that keeps no words, and beside
+    scores of the store's own.
 
     Args:
         source: Where the candidates come from.
         chosen: The first choice.
         options: What the choice obeys.
     """
-    is_all = len(chosen.pool) < options.n_candidates
-    if not options.hops or is_all or chosen.pool.relevance is not None:
+    if not options.hops or chosen.pool.relevance is not None:
         return None
     if chosen.reading is None:
         return None

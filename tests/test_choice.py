@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import warnings
 from dataclasses import replace
 from functools import wraps
 
@@ -21,7 +22,7 @@ from sift_core import (
     choose,
     search,
 )
-from sift_core.errors import UndatedWarning
+from sift_core.errors import MissingKeyWarning, UndatedWarning
 from sift_core.places import Place
 from sift_core.sources.multi_query import fetch_for_all
 from sift_core.testing import HashingEmbedder
@@ -275,3 +276,27 @@ def test_any_selector_goes_by_words():
     pool, query = invoices()
     options = ChoiceOptions(words=0.7, selector=MMRSelector(), n_select=2)
     assert choose(pool, query, options).positions[0] == 37
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"newest": "dat"}, r"key 'dat', so `newest` does nothing; there are \['date', 'file'\]"),
+        ({"document_key": "fiel", "max_per_document": 1}, "'fiel', so `document_key` does"),
+        ({"document_key": "fiel", "merge_neighbors": True}, "'fiel', so `document_key` does"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sift_core.errors.UndatedWarning")
+def test_a_key_that_no_candidate_has_is_named(options, said):
+    rows = np.eye(3)
+    metadata = [{"file": "a", "date": "2024-01-01"}, {"file": "a"}, {}]  # one of them is enough
+    source = InMemorySource(rows, ["x", "y", "z"], metadata=metadata)
+    query = Query(text="", embedding=rows[0])
+    with pytest.warns(MissingKeyWarning, match=said):
+        search(source, query, ChoiceOptions(**options))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MissingKeyWarning)
+        right = {"dat": "date", "fiel": "file"}
+        fixed = {name: right.get(value, value) for name, value in options.items()}
+        search(source, query, ChoiceOptions(**fixed))
+        search(source, query, ChoiceOptions(document_key="fiel"))  # no rule needs it

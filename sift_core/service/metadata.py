@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Annotated, Any, TypeAlias
 
@@ -15,13 +15,18 @@ from sift_core.service.http import FewKeys, Many
 from sift_core.types import Metadata
 
 MAX_VALUES = 1000  # each is compared with each document
-_NAME = r'(?:[\w-]+|"[^"]+")(?:\[[0-9]*\])*'
+_NAME = r'(?:[\w-]+|"[^"]+")(?:\[[0-9]{0,9}\])*'
 _PATH = re.compile(rf"{_NAME}(?:\.{_NAME})*")  # Qdrant's: author.name, tags[0], "a key"
+_STEP = re.compile(r'"(?P<quoted>[^"]+)"|(?P<name>[\w-]+)|\[(?P<position>[0-9]*)\]')
 Plain: TypeAlias = StrictStr | StrictInt | StrictBool
 Filter = Annotated[
     dict[str, Plain | Annotated[Many[Plain], Field(max_length=MAX_VALUES)]],
     FewKeys,
-    Field(description="Metadata key: the value that documents must have, or a list of several."),
+    Field(
+        description="Metadata key: the value that documents must have, or a list of several. A "
+        'dot leads into an object, "authors[].name" into each one of a list, and quotes keep the '
+        "dots of a key."
+    ),
 ]
 """What a client sends. All of its conditions must hold."""
 
@@ -47,19 +52,33 @@ def filter_for(source: CandidateSource | None, conditions: Filter | None) -> Any
     if type(source).__module__.startswith("sift_core.sources.qdrant"):
         return _of_qdrant(wanted)
 
+    paths = [(_STEP.findall(_path(key)), values) for key, values in wanted.items()]
+
     def holds(metadata: Metadata) -> bool:
         return all(
-            any(_same(metadata.get(key), value) for value in values)
-            for key, values in wanted.items()
+            any(_same(found, value) for found in _found(metadata, steps) for value in values)
+            for steps, values in paths
         )
 
     return holds
 
 
+def _found(value: Any, steps: Sequence[tuple[str, str, str]]) -> Iterator[Any]:
+    """Yield what a path leads to, by the rules of Qdrant; of a list at its end, each element."""
+    if not steps:
+        yield from value if isinstance(value, list | tuple) else (value,)
+        return
+    (quoted, name, position), *rest = steps
+    if key := quoted or name:
+        if isinstance(value, Mapping) and key in value:
+            yield from _found(value[key], rest)
+    elif isinstance(value, list | tuple):
+        for one in value if not position else value[int(position) :][:1]:
+            yield from _found(one, rest)
+
+
 def _same(found: Any, value: Plain) -> bool:
-    """Compare as JSON does: true is not 1; of a list, any element counts, as in Qdrant."""
-    if isinstance(found, list | tuple):
-        return any(_same(one, value) for one in found)
+    """Compare as JSON does: true is not 1."""
     return isinstance(found, bool) == isinstance(value, bool) and bool(found == value)
 
 

@@ -275,6 +275,8 @@ async def _ranked(
             vectors = np.empty((0, len(question)), dtype=np.float32)
             if positions:
                 vectors = embedder.embed_documents([texts[i] for i in positions], go_on=go_on)
+                filled = np.flatnonzero(vectors.any(axis=1))  # a model may not know any word
+                vectors, positions = vectors[filled], [positions[i] for i in filled.tolist()]
             go_on()
             n_tokens = embedder.n_tokens([request.query, *texts])
         elif question is None:

@@ -115,7 +115,7 @@ class OversamplingSource(LexicalFetching):
 
         Raises:
             InvalidInputError: If `n_candidates` is no count or exceeds `max_candidates`,
-                query and source do not fit together, or a candidate's vector is all zero.
+                or query and source do not fit together.
             CandidateSourceError: If the store fails in any of the fetches.
         """
         rule = self._rule(n_candidates)
@@ -233,15 +233,25 @@ class _Found:
     @cached_property
     def distinct(self) -> IntArray:
         """Positions of the distinct chunks, most relevant first."""
-        return distinct(self.query.vector, self.pool.embeddings, relevance=self.pool.relevance)
+        return self._distinct(None)
 
     def preferred(self) -> IntArray:
         """Return positions of what stands for each of these."""
         if self.prefer is None:
             return self.distinct
-        vector, pool = self.query.vector, self.pool
-        prefer = self.prefer(pool)
-        return distinct(vector, pool.embeddings, relevance=pool.relevance, prefer=prefer)
+        return self._distinct(self.prefer(self.pool))
+
+    def _distinct(self, prefer: FloatArray | None) -> IntArray:
+        """Return positions of distinct chunks; `choose` leaves vectors of zeros out."""
+        pool = self.pool
+        rows = np.flatnonzero(pool.embeddings.any(axis=1))
+        kept = distinct(
+            self.query.vector,
+            pool.embeddings[rows],
+            relevance=None if pool.relevance is None else pool.relevance[rows],
+            prefer=None if prefer is None else np.asarray(prefer)[rows],
+        )
+        return rows[kept]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +274,7 @@ class _Rule:
         for i, each in enumerate(found):
             if each.n_asked >= self.cap or len(each.pool) < each.n_asked:
                 continue
-            missing = self.n_distinct / len(each.distinct)
+            missing = self.n_distinct / max(1, len(each.distinct))
             if missing > 1:  # contents are taken to grow in proportion to candidates
                 steps = math.ceil(each.n_asked * min(missing, LARGEST_STEP) / self.n_candidates)
                 queries[min(steps * self.n_candidates, self.cap)].append(i)

@@ -10,8 +10,10 @@ from sift_core import ChoiceOptions, InMemorySource, MMRSelector, Query, explain
 from sift_core.choice import search as search_in_process
 from sift_core.explanation import COPY_COSINE
 from sift_core.service.metadata import filter_for
+from sift_core.sources.content_ids import content_id
 from sift_core.sources.multi_query import queries_of
 from sift_core.testing import HashingEmbedder
+from sift_core.types import Document
 from tests.service.servers import TEXTS, service
 
 QUESTION = "how to fold a boat of paper"
@@ -188,5 +190,53 @@ def test_a_key_that_no_document_can_have_is_the_clients_error(stores, key):
 def test_a_filter_means_the_same_in_every_store(stores, conditions, expected):
     query = Query(text="boat", embedding=HashingEmbedder(16).embed_query("boat"))
     for source in stores:
+        pool = source.fetch(query, 4, filter=filter_for(source, conditions))
+        assert {int(name) for name in pool.document_ids} == expected
+
+
+NESTED = [
+    {"author": {"name": "Ann", "tags": ["x", "y"]}},
+    {"author.name": "Ann"},  # a key with a dot
+    {"author": [{"name": "Bob"}, {"name": "Ann"}], "tags": ["p", ["q"]]},
+    {"author": {"name": ["Ann", "Cy"]}, "a b": {"c": 1}},
+]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),  # by Qdrant's rules for the path of a key
+    [
+        ({"author.name": "Ann"}, {0, 3}),
+        ({"author.name": ["Bob", "Cy"]}, {3}),
+        ({'"author.name"': "Ann"}, {1}),
+        ({"author[].name": "Ann"}, {2}),
+        ({"author[0].name": "Ann"}, set()),
+        ({"author[1].name": "Ann"}, {2}),
+        ({"author.tags": "y"}, {0}),
+        ({"author.tags[1]": "y"}, {0}),
+        ({"author.name[]": "Cy"}, {3}),
+        ({"tags": "q"}, set()),  # a list in a list is no element
+        ({"tags[]": "q"}, {2}),
+        ({'"a b".c': 1}, {3}),
+        ({"author.name.first": "Ann"}, set()),
+        ({"tags[99999999999999999999]": "p"}, set()),  # no position, so a key
+    ],
+)
+def test_a_nested_key_means_the_same_in_every_store(conditions, expected):
+    """Memory and Faiss looked for a key that is spelled with the dots."""
+    faiss = pytest.importorskip("faiss")
+    QdrantClient = pytest.importorskip("qdrant_client").QdrantClient
+    from sift_core.sources import FaissSource, QdrantSource
+
+    rows = np.eye(4, dtype=np.float32)
+    pairs = enumerate(NESTED)
+    documents = [Document(document_id=str(i), text="t", metadata=each) for i, each in pairs]
+    index = faiss.IndexFlatIP(4)
+    index.add(rows)
+    qdrant = QdrantSource(QdrantClient(":memory:"), "c")
+    qdrant.prepare(embedder_name="e", dimension=4)
+    qdrant.add([content_id(each) for each in documents], documents, rows)
+    memory = InMemorySource(rows, ["t"] * 4, metadata=NESTED)
+    for source in (qdrant, memory, FaissSource(index, documents)):
+        query = Query(text="", embedding=np.ones(4))
         pool = source.fetch(query, 4, filter=filter_for(source, conditions))
         assert {int(name) for name in pool.document_ids} == expected

@@ -6,6 +6,7 @@ import pytest
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import DocumentIndex, Lookup
 from sift_core.sources import QdrantSource
+from sift_core.sources.content_ids import content_id
 from sift_core.types import Document, Query
 
 qdrant_client = pytest.importorskip("qdrant_client")
@@ -132,3 +133,28 @@ async def test_an_async_client_cannot_be_written_to():
     with pytest.raises(InvalidInputError, match="pass a QdrantClient"):
         QdrantSource(client, "new").content_ids()
     await client.close()
+
+
+@pytest.mark.parametrize("datatype", ["uint8", "turbo4", "turbo8", "turbo16", "float16", "float32"])
+@pytest.mark.parametrize("name", ["", "dense"])
+def test_a_datatype_that_changes_numbers_is_refused_before_anything_is_written(name, datatype):
+    """Of unit vectors uint8 keeps zeros alone."""
+    client = qdrant_client.QdrantClient(":memory:")
+    params = models.VectorParams(size=4, distance=models.Distance.COSINE, datatype=datatype)
+    client.create_collection("c", vectors_config={name: params} if name else params)
+    source = QdrantSource(client, "c", vector_name=name)
+    document = Document(document_id="d", text="t")
+    row = np.full((1, 4), 0.5, np.float32)
+    if datatype.startswith("float"):
+        source.prepare(embedder_name="e", dimension=4)
+        source.add([content_id(document)], [document], row)
+        assert client.count("c").count == 1
+        return
+    for write in (
+        lambda: source.prepare(embedder_name="e", dimension=4),
+        lambda: source.add([content_id(document)], [document], row),
+    ):
+        with pytest.raises(InvalidInputError, match=f"as {datatype}, .*nothing was written"):
+            write()
+    assert client.count("c").count == 0
+    assert not client.get_collection("c").config.metadata  # nor the embedder's name

@@ -82,7 +82,7 @@ def test_a_vector_counts_only_where_the_text_is_the_points(client):
 
 
 def test_many_points_are_asked_for_in_several_requests(client, monkeypatch):
-    monkeypatch.setattr("sift_core.sources.qdrant.points.VECTORS_A_REQUEST", 2)
+    monkeypatch.setattr("sift_core.sources.qdrant.by_id.VECTORS_A_REQUEST", 2)
     assert plain(of_qdrant.stored_vectors(client, "docs", ASKED, vector_name="words")) == HELD
 
 

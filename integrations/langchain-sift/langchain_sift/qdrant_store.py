@@ -13,7 +13,7 @@ from qdrant_client import models
 from langchain_sift.documents import as_pool
 from langchain_sift.stores import Options, StoreReader
 from langchain_sift.vectors import Vectors
-from sift_core import CandidatePool, Query
+from sift_core import CandidatePool, InvalidInputError, Query
 from sift_core.pacing import paced
 from sift_core.sources.qdrant import astored_vectors, dense_vectors, stored_vectors, vectors_wanted
 
@@ -28,8 +28,7 @@ class QdrantReader(StoreReader):
     """
 
     advice = (
-        "is the server up, and are collection, vector name, dimension and filter (a "
-        "`models.Filter`) right?"
+        "are collection, vector name, dimension and filter right, and if it is a server, is it up?"
     )
 
     def __init__(self, store: Any, async_client: Any = None) -> None:
@@ -86,6 +85,11 @@ class QdrantReader(StoreReader):
     def _request(self, query: Query, n: int, filter: Any, options: Options) -> dict[str, Any]:
         """Return the arguments of `query_points`; a hybrid search fuses what two others find."""
         store, dense = self._store, query.vector.tolist()
+        if not isinstance(filter, models.Filter | None):
+            raise InvalidInputError(
+                f"`filter` must be a qdrant_client.models.Filter for a QdrantVectorStore, got "
+                f"{type(filter).__name__}; its keys are like 'metadata.topic'"
+            )
         own = {name: value for name, value in options.items() if name != "hybrid_fusion"}
         request = {
             "collection_name": store.collection_name,
@@ -97,7 +101,7 @@ class QdrantReader(StoreReader):
         if self._is_hybrid:
             words = store.sparse_embeddings.embed_query(query.text)
             sparse = models.SparseVector(indices=words.indices, values=words.values)
-            shared = {"filter": filter, "limit": n, "params": options.get("search_params")}
+            shared: dict[str, Any] = {"filter": filter, "limit": n, "params": options.get("search_params")}
             request["prefetch"] = [
                 models.Prefetch(query=dense, using=store.vector_name, **shared),
                 models.Prefetch(query=sparse, using=store.sparse_vector_name, **shared),

@@ -7,6 +7,7 @@ from langchain_text_splitters import CharacterTextSplitter, RecursiveCharacterTe
 
 from langchain_sift import SIFTCompressor, SIFTRetriever
 from sift_core import ContextSelector, Limits, MMRSelector
+from sift_core.errors import EmptyEntryWarning
 from sift_core.token_estimate import estimated_tokens
 
 try:
@@ -243,3 +244,15 @@ def test_documents_that_share_an_id_have_each_the_vector_of_its_own_text(embeddi
         row = np.array(embeddings.embed_query(one.page_content))
         cosine = query @ row / np.linalg.norm(query) / np.linalg.norm(row)
         assert one.metadata["sift"]["similarity"] == pytest.approx(cosine, abs=1e-6)
+
+
+async def test_a_document_without_text_is_left_out(
+    make_vector_store, documents, embeddings, question
+):
+    compressor = SIFTCompressor(embeddings=embeddings, top_n=20)
+    expected = texts(compressor.compress_documents(documents, question))
+    found = [*documents, Document(id="bare", page_content=" ")]
+    with pytest.warns(EmptyEntryWarning, match="'bare'"):
+        assert texts(compressor.compress_documents(found, question)) == expected
+    with pytest.warns(EmptyEntryWarning, match="'bare'"):
+        assert texts(await compressor.acompress_documents(found, question)) == expected

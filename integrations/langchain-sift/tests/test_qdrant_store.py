@@ -89,11 +89,17 @@ def test_an_option_that_the_retriever_sets_itself_is_refused(make_qdrant, docume
         retriever.invoke(question, limit=3, with_vectors=False)
 
 
+def test_a_filter_of_another_kind_is_refused_by_name(make_qdrant, documents, question):
+    retriever = SIFTRetriever(vectorstore=make_qdrant(documents), filter={"topic": "boats"})
+    with pytest.raises(InvalidInputError, match=r"`filter` must be a .*got dict"):
+        retriever.invoke(question)
+
+
 async def test_a_deleted_collection_is_a_source_error(make_qdrant, documents, question):
     store = make_qdrant(documents)
     store.client.delete_collection("docs")
     retriever = SIFTRetriever(vectorstore=store)
-    match = r"QdrantVectorStore .* collection 'docs'.*is the server up"
+    match = r"QdrantVectorStore .* collection 'docs'.*is it up"
     with pytest.raises(CandidateSourceError, match=match) as raised:
         retriever.invoke(question)
     assert isinstance(raised.value.__cause__, ValueError)

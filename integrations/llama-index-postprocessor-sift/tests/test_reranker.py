@@ -310,10 +310,10 @@ def test_too_few_nodes_are_warned_of_once(caplog):
 @pytest.mark.parametrize(
     ("vectors", "message"),
     [
-        ([[0.0, 0.0]], "must not be all zero"),
+        ([[float("nan"), 0.0]], "must be finite"),
         ([[1.0, 0.0], [1.0]], r"the documents have \[1, 2\]; were all embedded by one model"),
     ],
-    ids=["zero", "mixed"],
+    ids=["nan", "mixed"],
 )
 def test_unusable_vectors_are_an_error_that_says_so(vectors, message):
     with pytest.raises(InvalidInputError, match=message):

@@ -26,6 +26,7 @@ from llama_index.postprocessor.sift.stores import store_of
 from llama_index.postprocessor.sift.tracking import sources_of, track_retrievals
 from llama_index.postprocessor.sift.vectors import embedded_before, query_embedding
 from sift_core import InvalidInputError
+from sift_core.errors import EmptyEntryWarning
 
 
 @pytest.fixture(autouse=True)
@@ -385,3 +386,20 @@ def test_ids_that_qdrant_spells_its_own_way_are_found(spelling, index_over, embe
     embed_model.forget()
     assert len(SIFTRetriever(index).retrieve("bees")) == 3
     assert embed_model.texts == []
+
+
+async def test_a_node_without_text_or_direction_is_left_out(nodes, embed_model):
+    """Its text is not embedded, or its vector is zero."""
+    found = [NodeWithScore(node=node) for node in nodes]
+    reranker = SIFTReranker(embed_model=embed_model, top_n=50)
+    expected = [each.node.node_id for each in reranker.postprocess_nodes(found, query_str="cats")]
+    zero = [0.0] * len(embed_model.get_text_embedding("cats"))
+    found.append(NodeWithScore(node=TextNode(id_="bare", text="")))
+    found.append(NodeWithScore(node=TextNode(id_="zero", text="z", embedding=zero)))
+    with pytest.warns(EmptyEntryWarning, match="'bare', 'zero'") as caught:
+        chosen = reranker.postprocess_nodes(found, query_str="cats")
+    assert len(caught) == 1
+    assert [each.node.node_id for each in chosen] == expected
+    with pytest.warns(EmptyEntryWarning, match="'bare', 'zero'"):
+        awaited = await reranker.apostprocess_nodes(found, query_str="cats")
+    assert [each.node.node_id for each in awaited] == expected

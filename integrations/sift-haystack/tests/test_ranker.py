@@ -9,6 +9,7 @@ from haystack.components.preprocessors import DocumentSplitter
 
 from haystack_integrations.components.rankers.sift import SIFTRanker
 from sift_core import ContextSelector, InvalidInputError, Limits, MMRSelector
+from sift_core.errors import EmptyEntryWarning
 from sift_core.token_estimate import estimated_tokens
 
 
@@ -244,12 +245,27 @@ def test_what_cannot_be_embedded_is_an_error_that_says_what_to_do(
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [([1.0, 0.0], "64 dimensions, the documents have"), ([0.0] * 64, "zero")],
-    ids=["dimension", "zero"],
+    [
+        ([1.0, 0.0], "64 dimensions, the documents have"),
+        ([float("nan")] * 64, "finite"),
+    ],
+    ids=["dimension", "nan"],
 )
 def test_an_embedding_that_cannot_be_compared_is_refused(rank, documents, wrong, said):
     with pytest.raises(InvalidInputError, match=said):
         rank([*documents, Document(content="wrong", embedding=wrong)])
+
+
+def test_a_document_without_a_direction_is_left_out(rank, documents, document_embedder):
+    """Its vector is zero, or it has neither a vector nor a text to embed."""
+    expected = texts(rank(documents, top_k=20))
+    zero, bare = Document(id="zero", content="z", embedding=[0.0] * 64), Document(id="bare")
+    with pytest.warns(EmptyEntryWarning, match="'bare', 'zero'") as caught:
+        found = rank([*documents, zero, bare], top_k=20, document_embedder=document_embedder)
+    assert len(caught) == 1
+    assert texts(found) == expected
+    with pytest.warns(EmptyEntryWarning, match="'bare'"):  # without anything that embeds
+        assert texts(rank([*documents, bare], top_k=20)) == expected
 
 
 def test_an_embedder_that_leaves_documents_out_is_refused(bare_documents, query_embedding):

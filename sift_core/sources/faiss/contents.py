@@ -170,11 +170,16 @@ class Contents:
             remove_entries(self.index, table.take_out(content_ids))
 
     def _new_ids(self, n: int) -> IntArray:
-        """Return ids that no entry ever had, or the next where the index counts."""
+        """Return ids that no entry ever had, or the next where the index counts.
+
+        Where the largest id of all is taken, they are the least that no entry has.
+        """
         start = int(self.index.ntotal)
         if takes_ids(self.index):
             if self._next_id is None:
                 self._next_id = int(entry_ids(self.index).max(initial=-1)) + 1
+            if self._next_id + n > 1 << 63:
+                return np.setdiff1d(np.arange(start + n), entry_ids(self.index))[:n]
             start = self._next_id
             self._next_id += n
         return np.arange(start, start + n, dtype=np.int64)

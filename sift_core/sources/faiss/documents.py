@@ -13,6 +13,7 @@ from sift_core.types import Document, IntArray, Metadata
 
 Filter: TypeAlias = Callable[[Metadata], bool]
 Row: TypeAlias = tuple[int, str, Document]  # Faiss id, content id, document
+_UNSIGNED = 1 << 64
 
 
 class DocumentTable:
@@ -78,7 +79,7 @@ class CallersDocuments:
 
     Args:
         documents: A sequence for ids 0, 1, ..., or a mapping from ids; of `Document` or plain
-            texts.
+            texts. Unsigned ids from 2^63 are those that Faiss keeps as id - 2^64.
 
     Raises:
         InvalidInputError: If it is neither.
@@ -111,18 +112,21 @@ class CallersDocuments:
             CandidateSourceError: If there is no document of an id.
             InvalidInputError: If what is stored is neither a document nor a text.
         """
+        keys: Sequence[int] = ids
+        if min(ids, default=0) < 0:
+            keys = [self._key(faiss_id) for faiss_id in ids]
         try:
             # Runs in C, where the processor waits for several cold documents at once.
-            found = list(map(self._documents.__getitem__, ids))
+            found = list(map(self._documents.__getitem__, keys))
         except LookupError as error:
-            missing = next(faiss_id for faiss_id in ids if not self._has(faiss_id))
+            missing = next(i for i, key in zip(ids, keys, strict=True) if not self._has(key))
             raise CandidateSourceError(
                 f"Faiss returned id {missing}, for which there is no document; index and "
                 f"`documents` must be built together"
             ) from error
         if set(map(type, found)) == {Document}:
             return found
-        return [_as_document(faiss_id, kept) for faiss_id, kept in zip(ids, found, strict=True)]
+        return [_as_document(key, kept) for key, kept in zip(keys, found, strict=True)]
 
     def ids(self, keep: Filter | None = None) -> IntArray:
         """Return the ids of all documents whose metadata `keep` accepts, in O(n)."""
@@ -146,6 +150,11 @@ class CallersDocuments:
             if document is not None
         )
 
+    def _key(self, faiss_id: int) -> int:
+        """Return the key of an id; a negative one counts from the end of no sequence."""
+        is_there = faiss_id >= 0 or (isinstance(self._documents, Mapping) and self._has(faiss_id))
+        return faiss_id if is_there else faiss_id + _UNSIGNED
+
     def _has(self, faiss_id: int) -> bool:
         try:
             self._documents[faiss_id]
@@ -159,10 +168,9 @@ Documents: TypeAlias = CallersDocuments | DocumentTable
 
 
 def _ids_of(pairs: Iterable[tuple[int, Document | str]], keep: Filter | None) -> IntArray:
-    return np.fromiter(
-        (faiss_id for faiss_id, kept in pairs if keep is None or keep(_metadata_of(kept))),
-        dtype=np.int64,
-    )
+    ids = (int(key) for key, kept in pairs if keep is None or keep(_metadata_of(kept)))
+    signed = (key if key < _UNSIGNED // 2 else key - _UNSIGNED for key in ids)
+    return np.fromiter(signed, dtype=np.int64)
 
 
 def _metadata_of(kept: Document | str) -> Metadata:

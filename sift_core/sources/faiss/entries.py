@@ -142,6 +142,20 @@ def entry_ids(index: Any) -> IntArray:
     return np.arange(index.ntotal, dtype=np.int64)
 
 
+def as_ids(name: str, ids: Sequence[int] | IntArray) -> IntArray:
+    """Return ids (n,) as Faiss keeps them: an unsigned one from 2^63 is negative there.
+
+    Raises:
+        InvalidInputError: If they are not integers.
+    """
+    asked = np.asarray(ids)
+    if asked.size and (asked.ndim != 1 or asked.dtype.kind not in "iu"):
+        raise InvalidInputError(
+            f"`{name}` must be integers, shape (n,), got {asked.dtype} of shape {asked.shape}"
+        )
+    return np.ascontiguousarray(asked, dtype=np.int64)
+
+
 def takes_ids(index: Any) -> bool:
     """Return whether entries keep ids of their own; elsewhere they are counted 0, 1, ..."""
     return isinstance(_untransformed(index), faiss.IndexIDMap | faiss.IndexIVF)

@@ -56,8 +56,8 @@ class FaissSource(LexicalFetching):
         index: A trained index, which `add` and `remove` change in place. Whoever changes it
             otherwise keeps `documents` in step.
         documents: The document of each Faiss id: a sequence for ids 0, 1, ..., or a mapping
-            from ids of one's own; of `Document` or plain texts. There may be more than the index
-            has. Not changed: the first `add` or `remove` copies them.
+            from ids of one's own (any integer of 64 bits); of `Document` or plain texts. There may
+            be more than the index has. Not changed: the first `add` or `remove` copies them.
         embedder_name: Model behind the index; queries made by another are refused.
 
     Raises:

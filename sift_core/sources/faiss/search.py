@@ -19,6 +19,7 @@ from sift_core.sources.faiss.entries import (
     GRAPHS,
     MOST_HITS_ON_GPU,
     all_vectors,
+    as_ids,
     check_index,
     downcast,
     faiss,
@@ -28,7 +29,7 @@ from sift_core.sources.faiss.entries import (
     lossy_part,
     transforms,
 )
-from sift_core.types import CandidatePool, Document, FloatArray, IntArray, Query
+from sift_core.types import BoolArray, CandidatePool, Document, FloatArray, IntArray, Query
 
 _FAULTS = (RuntimeError, AssertionError)  # what Faiss raises
 
@@ -45,15 +46,30 @@ class Hits:
     """Nearest neighbours of one query, nearest first; of b queries with one more axis in front.
 
     Args:
-        ids: Shape (n,), of the index's entries; -1 where one of b queries has fewer than n.
+        ids: Shape (n,), int64, of the index's entries. Any number may be one.
         scores: Shape (n,), inner products or distances, by the index's own metric.
-        embeddings: Shape (n, d), float32; approximations where the index compresses, of no
-            meaning where the id is -1.
+        embeddings: Shape (n, d), float32; approximations where the index compresses.
+
+    Of b queries, one with fewer than n hits has the id -1 and an infinite score in their place, and
+    vectors of no meaning.
     """
 
     ids: IntArray
     scores: FloatArray
     embeddings: FloatArray
+
+    def of_query(self, row: int) -> Hits:
+        """Return the hits of one of b queries, without the places of missing ones."""
+        is_hit, each = _are_hits(self.ids[row], self.scores[row]), vars(self)
+        if is_hit.all():  # as nearly always: no copy
+            return Hits(**{name: column[row] for name, column in each.items()})
+        return Hits(**{name: column[row][is_hit] for name, column in each.items()})
+
+
+def _are_hits(ids: IntArray, scores: FloatArray) -> BoolArray:
+    """Return which places hold a hit: an id alone cannot tell, since an entry may have -1."""
+    are_hits: BoolArray = (ids != -1) | (np.abs(scores) < np.finfo(np.float32).max)
+    return are_hits
 
 
 def search_with_vectors(
@@ -84,18 +100,12 @@ def search_with_vectors(
             f"the query has {len(vector)} dimensions, the Faiss index has {index.d}; were both "
             f"embedded by one model?"
         )
-    ids = None if allowed is None else np.asarray(allowed, dtype=np.int64)
+    ids = None if allowed is None else as_ids("allowed", allowed)
     n = min(n, index.ntotal if ids is None else len(ids))
     if n == 0:
         empty = np.empty((0, index.d), dtype=np.float32)
         return Hits(ids=np.empty(0, dtype=np.int64), scores=empty[:, 0], embeddings=empty)
-    hits = search(index, np.ascontiguousarray(vector[np.newaxis]), n, allowed=ids)
-    is_hit = hits.ids[0] >= 0
-    return Hits(
-        ids=hits.ids[0][is_hit],
-        scores=hits.scores[0][is_hit],
-        embeddings=hits.embeddings[0][is_hit],
-    )
+    return search(index, np.ascontiguousarray(vector[np.newaxis]), n, allowed=ids).of_query(0)
 
 
 def stored_vectors(index: Any, ids: Sequence[int] | IntArray) -> FloatArray:
@@ -113,15 +123,11 @@ def stored_vectors(index: Any, ids: Sequence[int] | IntArray) -> FloatArray:
         InvalidInputError: If `index` is none, or an id is no integer.
     """
     check_index(index)
-    asked = np.asarray(ids)
-    if asked.size and (asked.ndim != 1 or asked.dtype.kind not in "iu"):
-        raise InvalidInputError(
-            f"`ids` must be integers, shape (n,), got {asked.dtype} of shape {asked.shape}"
-        )
+    asked = as_ids("ids", ids)
     if not asked.size:
         return np.empty((0, index.d), dtype=np.float32)
     try:
-        return _vectors(index, np.ascontiguousarray(asked, dtype=np.int64))
+        return _vectors(index, asked)
     except LookupError as error:
         raise CandidateSourceError(
             f"Faiss {type(index).__name__} of {index.ntotal} vectors does not hold what was asked "
@@ -171,7 +177,8 @@ def _search(index: Any, queries: FloatArray, k: int, allowed: IntArray | None) -
             queries = transform.apply(queries)
         hits = _search(index.index, queries, k, allowed)
         vectors = hits.embeddings.reshape(hits.ids.size, -1)
-        vectors[hits.ids.ravel() < 0] = 0  # not the NaN that Faiss leaves there
+        is_hit = _are_hits(hits.ids, hits.scores)
+        vectors[~is_hit.ravel()] = 0  # not the NaN that Faiss leaves there
         vectors = _reversed(index, vectors).reshape(*hits.ids.shape, index.d)
         return replace(hits, embeddings=vectors)
     if allowed is not None:
@@ -184,7 +191,16 @@ def _search(index: Any, queries: FloatArray, k: int, allowed: IntArray | None) -
     scores, ids, vectors = index.search_and_reconstruct(queries, k, **options)
     if isinstance(index, GRAPHS) and (ids < 0).any():  # parts that no path leads to
         return _search(index.storage, queries, k, None)
-    return Hits(ids=ids, scores=scores, embeddings=vectors)
+    return Hits(ids=ids, scores=_told_apart(index, ids, scores), embeddings=vectors)
+
+
+def _told_apart(index: Any, ids: IntArray, scores: FloatArray) -> FloatArray:
+    """Return scores, infinite where there is no hit, of an index that wraps no other.
+
+    Only IVF has ids that may be negative, and gives what it did not find the largest number.
+    """
+    is_hit = _are_hits(ids, scores) if isinstance(index, faiss.IndexIVF) else ids >= 0
+    return np.where(is_hit, scores, np.inf)
 
 
 def _search_among(index: Any, queries: FloatArray, k: int, allowed: IntArray) -> Hits:
@@ -194,19 +210,25 @@ def _search_among(index: Any, queries: FloatArray, k: int, allowed: IntArray) ->
     if isinstance(index, faiss.IndexIVF):
         settings = {"nprobe": index.nprobe, "max_codes": index.max_codes}
         params = faiss.SearchParametersIVF(sel=selector, **settings)
-    try:
-        scores, ids = index.search(queries, k, params=params)
-    except RuntimeError:  # this type takes no selector
-        all_scores, all_ids = index.search(queries, index.ntotal)
-        scores = np.zeros((len(queries), k), dtype=np.float32)
-        ids = np.full((len(queries), k), -1, dtype=np.int64)
-        for row, found in enumerate(all_ids):
-            kept = np.flatnonzero(np.isin(found, allowed))[:k]
-            ids[row, : len(kept)] = found[kept]
-            scores[row, : len(kept)] = all_scores[row, kept]
+    is_thinned = True
+    if (allowed == -1).any():  # which IVF finds by no other search (Faiss 1.15)
+        scores, ids, _ = index.search_and_reconstruct(queries, index.ntotal)
+    else:
+        try:
+            scores, ids = index.search(queries, k, params=params)
+            is_thinned = False
+        except RuntimeError:  # this type takes no selector
+            scores, ids = index.search(queries, index.ntotal)
+    scores = _told_apart(index, ids, scores)
+    if is_thinned:
+        scores = np.where(np.isin(ids, allowed), scores, np.inf)
+        first = np.argsort(np.isinf(scores), axis=1, kind="stable")[:, :k]
+        scores = np.take_along_axis(scores, first, axis=1)
+        ids = np.where(np.isinf(scores), -1, np.take_along_axis(ids, first, axis=1))
+    is_hit = _are_hits(ids, scores)
     vectors = np.zeros((*ids.shape, index.d), dtype=np.float32)
-    if (ids >= 0).any():
-        vectors[ids >= 0] = _vectors(index, ids[ids >= 0])
+    if is_hit.any():
+        vectors[is_hit] = _vectors(index, ids[is_hit])
     return Hits(ids=ids, scores=scores, embeddings=vectors)
 
 
@@ -312,26 +334,23 @@ def find(
     largest = min(max(_WIDER * k, int(index.ntotal * _LARGEST_SHARE)), most)
     every = cache(lambda: documents.ids(keep))  # read once, and only where it is needed
 
-    def of_one(row: int, ids: IntArray, vectors: FloatArray) -> Found:
+    def of_one(row: int, hits: Hits) -> Found:
         n_asked = n_first
-        found = _kept(documents, ids, vectors, k, keep)
-        while len(found.documents) < k and n_asked < index.ntotal and ids[-1] >= 0:
+        found = _kept(documents, hits, k, keep)
+        while len(found.documents) < k and n_asked < index.ntotal and len(hits.ids) == n_asked:
             n_asked = max(int(1.5 * k * n_asked / max(len(found.documents), 1)), 2 * n_asked)
             if n_asked > largest:
                 n_wanted = min(k, len(every()))
                 if n_wanted == 0:
                     return found
                 hits = _search_for_pool(index, queries[[row]], n_wanted, allowed=every())
-                return _kept(documents, hits.ids[0], hits.embeddings[0], k, None)
-            hits = _search_for_pool(index, queries[[row]], n_asked)
-            ids = hits.ids[0]
-            found = _kept(documents, ids, hits.embeddings[0], k, keep)
+                return _kept(documents, hits.of_query(0), k, None)
+            hits = _search_for_pool(index, queries[[row]], n_asked).of_query(0)
+            found = _kept(documents, hits, k, keep)
         return found
 
-    hits = _search_for_pool(index, queries, n_first)
-    return [
-        of_one(row, *each) for row, each in enumerate(zip(hits.ids, hits.embeddings, strict=True))
-    ]
+    found = _search_for_pool(index, queries, n_first)
+    return [of_one(row, found.of_query(row)) for row in range(len(queries))]
 
 
 def _search_for_pool(
@@ -341,15 +360,13 @@ def _search_for_pool(
     hits = search(index, queries, k, allowed=allowed)
     if lossy_part(index) is None:
         return hits
-    hits.embeddings[hits.ids < 0] = 0  # Faiss leaves NaN there
+    hits.embeddings[~_are_hits(hits.ids, hits.scores)] = 0  # Faiss leaves NaN there
     return replace(hits, embeddings=of_unit_length(hits.embeddings))
 
 
-def _kept(
-    documents: Documents, ids: IntArray, vectors: FloatArray, k: int, keep: Filter | None
-) -> Found:
+def _kept(documents: Documents, hits: Hits, k: int, keep: Filter | None) -> Found:
     """Return the first k hits that have a document which passes, reading k at a time."""
-    present = ids[ids >= 0].tolist()
+    present = hits.ids.tolist()
     rows: list[int] = []
     kept: list[Document] = []
     for start in range(0, len(present), k):
@@ -359,9 +376,9 @@ def _kept(
                 kept.append(document)
         if len(rows) >= k:
             break
-    if len(rows) == len(ids):  # as nearly always
-        return Found(documents=kept, vectors=vectors)
-    return Found(documents=kept[:k], vectors=vectors[rows[:k]])
+    if len(rows) == len(present):  # as nearly always
+        return Found(documents=kept, vectors=hits.embeddings)
+    return Found(documents=kept[:k], vectors=hits.embeddings[rows[:k]])
 
 
 def as_pool(query: Query, found: Found) -> CandidatePool:

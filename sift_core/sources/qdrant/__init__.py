@@ -8,14 +8,8 @@ try:  # here for all modules of this folder
 except ImportError as error:
     raise MissingDependencyError("qdrant-client", extra="qdrant") from error
 
-from sift_core.sources.qdrant.points import (
-    astored_vectors,
-    dense_vector,
-    dense_vectors,
-    point_id,
-    stored_vectors,
-    vectors_wanted,
-)
+from sift_core.sources.qdrant.by_id import astored_vectors, point_id, stored_vectors
+from sift_core.sources.qdrant.points import dense_vector, dense_vectors, vectors_wanted
 
 __all__ = [
     "astored_vectors",

@@ -102,6 +102,7 @@ class Collection:
             self._create(embedder_name, dimension)
         place = f"collection {self.name!r}"
         information = self.information()
+        self.check_datatype(information)
         sizes = dense_sizes(information)
         if sizes.get(self.reader.vector_name) != dimension:
             raise InvalidInputError(
@@ -119,6 +120,25 @@ class Collection:
                 f"or another collection"
             )
         return mean_length(information)
+
+    def check_datatype(self, information: models.CollectionInfo) -> None:
+        """Refuse to write into vectors of a type that keeps other numbers than it is given.
+
+        Halves (float16) are taken: they move a cosine by some 1e-3.
+
+        Raises:
+            InvalidInputError: If they are, for instance, whole numbers (uint8).
+        """
+        vectors = information.config.params.vectors or {}
+        named = {"": vectors} if isinstance(vectors, models.VectorParams) else vectors
+        config = named.get(self.reader.vector_name)
+        kept = (None, models.Datatype.FLOAT32, models.Datatype.FLOAT16)
+        if config is not None and config.datatype not in kept:
+            raise InvalidInputError(
+                f"collection {self.name!r} keeps its vectors (vector name "
+                f"{self.reader.vector_name!r}) as {config.datatype.value}, which would change the "
+                f"embedder's numbers; nothing was written. Pass a collection of float32"
+            )
 
     def content_ids(self) -> set[str]:
         """Return the ids of points that have the payload of `add`."""

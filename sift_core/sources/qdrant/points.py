@@ -1,25 +1,20 @@
-"""Points as Qdrant's clients return them: their vectors, by id or in hits, and pools of them."""
+"""Points as Qdrant's clients return them: their vectors and texts, and pools of them."""
 
 from __future__ import annotations
 
-import asyncio
 import struct
-import uuid
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from operator import methodcaller
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from qdrant_client import AsyncQdrantClient, QdrantClient
 
-from sift_core.checks import as_finite_array
-from sift_core.errors import CandidateSourceError, InvalidInputError
-from sift_core.pacing import paced
+from sift_core.checks import as_finite_array, short_repr
+from sift_core.errors import CandidateSourceError, EmptyEntryWarning, InvalidInputError
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.sources.content_ids import is_content_of
 from sift_core.sources.contract import as_sample
-from sift_core.sources.qdrant.calls import STORE_ERRORS, Steps, arun, failure, run
 from sift_core.types import (
     CandidatePool,
     Document,
@@ -32,10 +27,6 @@ from sift_core.types import (
 # Payload key of a document's own id, written by `index_documents`. Qdrant's own ids are
 # integers or UUIDs, which a document's id seldom is.
 DOCUMENT_ID_KEY = "sift_document_id"
-
-VECTORS_A_REQUEST = 1000  # some 10 MB of JSON with vectors of 1,000 numbers. Guess.
-_USUAL_DIMENSION = 768  # for the pace at which vectors are asked for. Guess.
-_LARGEST_NUMBER = 2**64 - 1  # that is a point's id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +46,7 @@ class PointReader:
     vector_name: str = ""
     text_key: str = "text"
     checks_contents: bool = False
+    _seen: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def pool(
         self, query: Query, points: Sequence[Any], *, scores_are_relevance: bool = False
@@ -99,8 +91,33 @@ class PointReader:
                 finite.
             InvalidInputError: If there is no point.
         """
-        columns = self._columns(points, None)
+        columns = self._columns(self.with_text(points), None)
         return as_sample(self.place, **columns, n_stored=n_stored, is_seeded=is_seeded)
+
+    def with_text(self, points: Sequence[Any]) -> Sequence[Any]:
+        """Return the points that have a text, with one warning of each other one.
+
+        Raises:
+            CandidateSourceError: If none of several has one, or the first that is read.
+        """
+        texts = [self._text(self._payload(point)) for point in points]
+        if texts and None not in texts:  # as nearly always
+            self._seen.add("")
+            return points
+        kept = [point for point, text in zip(points, texts, strict=True) if text is not None]
+        self._seen.update([""] if kept else [])
+        if not kept and (len(points) > 1 or not self._seen):
+            return points  # whose texts are under another key, as an error then says
+        empty = {str(p.id) for p, text in zip(points, texts, strict=True) if text is None}
+        if new := sorted(empty - self._seen):
+            self._seen.update(new)
+            warnings.warn(
+                f"{len(new)} point(s) of {self.place} are left out, since they have no text under "
+                f"{self.text_key!r}: {short_repr(new)}; delete them, or write them anew",
+                EmptyEntryWarning,
+                stacklevel=4,
+            )
+        return kept
 
     def payload(self, document: Document) -> dict[str, Any]:
         """Return the payload from which `pool` reads the same document again.
@@ -173,6 +190,16 @@ class PointReader:
 
     def _take_text(self, point_id: object, payload: dict[str, Any]) -> str:
         """Return a payload's text and take it out, so that metadata holds the rest."""
+        text = self._text(payload)
+        if text is None:
+            raise CandidateSourceError(
+                f"point {point_id} of {self.place} has no text under {self.text_key!r}, only "
+                f"{sorted(payload)}; pass the right `text_key` (dots lead into nested objects)"
+            )
+        return text
+
+    def _text(self, payload: dict[str, Any]) -> str | None:
+        """Return a payload's text and take it out; None where it has none."""
         holder, key = payload, self.text_key
         while key not in holder and "." in key:
             outer, key = key.split(".", 1)
@@ -180,122 +207,7 @@ class PointReader:
                 break
             holder[outer] = holder = dict(holder[outer])  # the client's object stays whole
         text = holder.pop(key, None)
-        if not isinstance(text, str):
-            raise CandidateSourceError(
-                f"point {point_id} of {self.place} has no text under {self.text_key!r}, only "
-                f"{sorted(payload)}; pass the right `text_key` (dots lead into nested objects)"
-            )
-        return text
-
-
-def stored_vectors(
-    client: QdrantClient,
-    collection_name: str,
-    point_ids: Sequence[object],
-    *,
-    vector_name: str | None = None,
-    texts: Sequence[str] | None = None,
-    text_key: str = "text",
-) -> list[FloatArray | None]:
-    """Return the dense vector of each point, shape (d,), float32; None where there is none.
-
-    A request for every 1,000 points.
-
-    Args:
-        client: A `QdrantClient` of any kind.
-        collection_name: Name of the collection, or an alias.
-        point_ids: n ids as a store of a framework has them: UUIDs in any spelling, integers,
-            digits. What cannot be a point's id has no vector.
-        vector_name: Which of the named vectors; None or "" for the unnamed one. A multivector
-            counts as none.
-        texts: n texts, where a vector counts only if its point has this very text: a splitter
-            may have changed a document's text and kept its id.
-        text_key: Payload key of the points' texts.
-
-    Raises:
-        CandidateSourceError: If Qdrant fails or has no such collection or vector.
-        InvalidInputError: If `point_ids` and `texts` differ in length.
-    """
-    return run(client, _stored(client, collection_name, point_ids, vector_name, texts, text_key))
-
-
-async def astored_vectors(
-    client: AsyncQdrantClient | QdrantClient,
-    collection_name: str,
-    point_ids: Sequence[object],
-    *,
-    vector_name: str | None = None,
-    texts: Sequence[str] | None = None,
-    text_key: str = "text",
-    dimension: int | None = None,
-) -> list[FloatArray | None]:
-    """Return what `stored_vectors` returns: natively with an `AsyncQdrantClient`, else in a thread.
-
-    At a pace (`sift_core.pacing.paced`), so that many answers do not block the event loop.
-    `dimension` is d where it is known, for that pace.
-    """
-    steps = _stored(client, collection_name, point_ids, vector_name, texts, text_key)
-    async with paced(len(point_ids), dimension or _USUAL_DIMENSION):
-        if isinstance(client, QdrantClient):
-            return await asyncio.to_thread(run, client, steps)
-        return await arun(client, steps)
-
-
-def _stored(
-    client: AsyncQdrantClient | QdrantClient,
-    collection_name: str,
-    point_ids: Sequence[object],
-    vector_name: str | None,
-    texts: Sequence[str] | None,
-    text_key: str,
-) -> Steps[list[FloatArray | None]]:
-    if texts is not None and len(texts) != len(point_ids):
-        raise InvalidInputError(
-            f"`texts` must have one text a point, got {len(texts)} for {len(point_ids)}"
-        )
-    ids = [point_id(each) for each in point_ids]
-    wanted = [each for each in dict.fromkeys(ids) if each is not None]
-    found: dict[int | str | None, tuple[FloatArray, Any]] = {}
-    try:
-        for start in range(0, len(wanted), VECTORS_A_REQUEST):
-            points = yield methodcaller(
-                "retrieve",
-                collection_name=collection_name,
-                ids=wanted[start : start + VECTORS_A_REQUEST],
-                with_payload=False if texts is None else [text_key],
-                with_vectors=vectors_wanted(vector_name),
-            )
-            for point in points:
-                vector = dense_vector(point, vector_name=vector_name)
-                if vector is not None:
-                    found[point_id(point.id)] = vector, (point.payload or {}).get(text_key)
-    except STORE_ERRORS as error:
-        place = f"collection {collection_name!r} (vector name {vector_name or ''!r})"
-        action = f"return the vectors of {len(ids)} points of"
-        raise failure(error, client).as_error(action, place) from error
-    vectors: list[FloatArray | None] = []
-    for row, key in enumerate(ids):
-        vector, text = found.get(key, (None, None))
-        vectors.append(vector if texts is None or texts[row] == text else None)
-    return vectors
-
-
-def point_id(value: object) -> int | str | None:
-    """Return an id as Qdrant spells it, an integer or a UUID; None for what it would refuse.
-
-    Digits that are too many for a number, or begin with 0, may be a UUID without hyphens.
-    """
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value if 0 <= value <= _LARGEST_NUMBER else None
-    spelled = str(value)
-    if spelled.isascii() and spelled.isdecimal():
-        number = int(spelled) if len(spelled) <= len(str(_LARGEST_NUMBER)) else -1
-        if 0 <= number <= _LARGEST_NUMBER and str(number) == spelled:
-            return number
-    try:
-        return str(uuid.UUID(spelled))
-    except ValueError:
-        return None
+        return text if isinstance(text, str) else None
 
 
 def vectors_wanted(vector_name: str | None) -> bool | list[str]:

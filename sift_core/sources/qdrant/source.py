@@ -292,6 +292,7 @@ class QdrantSource(LexicalFetching):
                 (pool,) = self._pools([near], [points], condition is not None)
                 pools[i] = pool if near is query else with_cosines(query, pool)
             else:
+                points = self._reader.with_text(points)
                 pool = self._reader.pool(query, points)
                 pools[i] = replace(pool, scores=[point.score for point in points])
         return pools
@@ -346,7 +347,9 @@ class QdrantSource(LexicalFetching):
         """Store documents with embeddings (n, d); returns when Qdrant has applied it all."""
         collection = self._blocking()
         if self._mean_length is None:
-            self._mean_length = mean_length(collection.information())
+            information = collection.information()
+            collection.check_datatype(information)
+            self._mean_length = mean_length(information)
         collection.add(content_ids, documents, embeddings, mean_length=self._mean_length)
 
     def remove(self, content_ids: Sequence[str]) -> None:
@@ -387,6 +390,10 @@ class QdrantSource(LexicalFetching):
                 f"{self._reader.vector_name!r}); add some first"
             )
         return [
-            self._reader.pool(query, points, scores_are_relevance=self._requests.fusion is not None)
+            self._reader.pool(
+                query,
+                self._reader.with_text(points),
+                scores_are_relevance=self._requests.fusion is not None,
+            )
             for query, points in zip(queries, found, strict=True)
         ]

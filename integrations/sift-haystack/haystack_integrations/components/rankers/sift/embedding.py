@@ -11,7 +11,7 @@ from typing import Any
 from haystack import Document
 
 from sift_core import Embedder, InvalidInputError
-from sift_core.plugins import fill_gaps
+from sift_core.plugins import fill_gaps, mark_blank
 
 _logger = logging.getLogger(__name__)
 
@@ -84,7 +84,8 @@ def without_embedding(documents: Sequence[Document], document_embedder: Any) -> 
     Raises:
         InvalidInputError: If there are some and nothing embeds them.
     """
-    missing = [replace(document) for document in documents if document.embedding is None]
+    pairs = zip(documents, _marked(documents), strict=True)
+    missing = [replace(document) for document, vector in pairs if vector is None]
     if not missing:
         return []
     if document_embedder is None:
@@ -110,11 +111,18 @@ def vectors_of(
     Raises:
         InvalidInputError: If an embedder has left some out.
     """
-    n_missing = sum(document.embedding is None for document in documents)
+    vectors = _marked(documents)
+    n_missing = sum(vector is None for vector in vectors)
     made = [document.embedding for document in embedded if document.embedding is not None]
     if len(made) != n_missing:
         raise InvalidInputError(
             f"`document_embedder` must return each document with an embedding: {n_missing} "
             f"document(s) gave {len(made)} embedding(s)"
         )
-    return fill_gaps([document.embedding for document in documents], made)
+    return fill_gaps(vectors, made)
+
+
+def _marked(documents: Sequence[Document]) -> Sequence[Any]:
+    """Return the embeddings, with a mark for documents that have neither one nor a text."""
+    vectors = [document.embedding for document in documents]
+    return mark_blank(vectors, [document.content for document in documents])
