@@ -101,7 +101,11 @@ class QdrantReader(StoreReader):
         if self._is_hybrid:
             words = store.sparse_embeddings.embed_query(query.text)
             sparse = models.SparseVector(indices=words.indices, values=words.values)
-            shared: dict[str, Any] = {"filter": filter, "limit": n, "params": options.get("search_params")}
+            shared: dict[str, Any] = {
+                "filter": filter,
+                "limit": n,
+                "params": options.get("search_params"),
+            }
             request["prefetch"] = [
                 models.Prefetch(query=dense, using=store.vector_name, **shared),
                 models.Prefetch(query=sparse, using=store.sparse_vector_name, **shared),
