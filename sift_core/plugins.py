@@ -17,7 +17,7 @@ from sift_core.types import CandidatePool, FloatArray
 from sift_core.vector_cache import KeptVectors
 from sift_core.vector_lookup import vectors_by_id
 
-__all__ = ["MissingVectors", "fill_gaps", "pool_for_query", "run_blocking"]
+__all__ = ["MissingVectors", "fill_gaps", "mark_blank", "pool_for_query", "run_blocking"]
 
 T = TypeVar("T")
 _BLANK: tuple[float, ...] = (0.0,)
@@ -95,6 +95,15 @@ def pool_for_query(
     return kind(embeddings=rows, similarities=similarities, **columns)
 
 
+def mark_blank(vectors: Vectors, texts: Sequence[str | None]) -> Sequence[Any]:
+    """Return n vectors with a mark for each that is missing and whose text is blank.
+
+    Such a text need not be embedded: it says nothing, and some models refuse it or return NaN.
+    """
+    pairs = zip(vectors, texts, strict=True)
+    return [_BLANK if row is None and not (text or "").strip() else row for row, text in pairs]
+
+
 def fill_gaps(vectors: Vectors, others: Vectors) -> Sequence[Any]:
     """Return the vectors with each None replaced by the next of `others`, which are as many."""
     if len(others) == len(vectors):
@@ -167,12 +176,9 @@ class MissingVectors:
                 found = vectors_by_id(look_up, missing)
             vectors = fill_gaps(vectors, found)
         vectors = [brought(row) if one is None else one for row, one in enumerate(vectors)]
-        texts = []
-        for row in [row for row, one in enumerate(vectors) if one is None]:
-            if (text := text_of(row)).strip():
-                texts.append(text)
-            else:  # it says nothing, and some models refuse it or return NaN
-                vectors[row] = _BLANK
+        missing_texts = [text_of(i) if one is None else "" for i, one in enumerate(vectors)]
+        vectors = mark_blank(vectors, missing_texts)
+        texts = [text for text in missing_texts if text.strip()]
         if not texts:
             return vectors
         level = logging.DEBUG if place in self.warned_of else logging.WARNING

@@ -179,7 +179,8 @@ def warn_of_one_vector(
     shared = np.median(rows[near], axis=0)
     tolerance = 1e-5 * np.abs(shared).max()
     alike = near[(np.abs(rows[near] - shared) <= tolerance).all(axis=1)].tolist()
-    first = {texts[row]: row for row in reversed(alike)}
+    # Copies that differ in their signs alone may well have one vector.
+    first = {"".join(filter(str.isalnum, texts[row])): row for row in reversed(alike)}
     if not shared.any() or len(first) < FEWEST_ALIKE or 2 * len(first) <= len(set(texts)):
         return False
     one, other = sorted(first.values())[:2]

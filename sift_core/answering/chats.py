@@ -20,6 +20,8 @@ from sift_core.types import AnswerMode, CandidatePool, Message, Query
 if TYPE_CHECKING:
     from sift_core.answering.engine import AnswerEngine
 
+__all__ = ["as_turns", "chat_request", "is_about_a_chat", "with_fitting_length"]
+
 _ROLES = {
     "developer": "system",
     "human": "user",
@@ -57,8 +59,7 @@ def as_turns(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     turns: list[Message] = []
     system: list[str] = []
     for i, message in enumerate(messages):
-        role = str(message.get("role")).lower()
-        role = _ROLES.get(role, role)
+        role = _role(message)
         if role in _ROLES_OF_TOOLS:
             continue
         if role not in ("system", "user", "assistant"):
@@ -77,6 +78,11 @@ def as_turns(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
             turns.append({"role": role, "content": text})
     first: list[Message] = [{"role": "system", "content": "\n".join(system)}] if system else []
     return first + turns
+
+
+def _role(message: Mapping[str, Any]) -> str:
+    role = str(message.get("role")).lower()
+    return _ROLES.get(role, role)
 
 
 def _text(content: Any, position: int, *, is_of_model: bool) -> str:
@@ -118,8 +124,10 @@ def chat_request(messages: Sequence[Mapping[str, Any]], **fields: Any) -> Answer
     """
     turns = as_turns(messages)
     if not turns or turns[-1]["role"] != "user":
+        if messages and _role(messages[-1]) == "user":
+            raise InvalidInputError("the question is empty; ask something")
         last = turns[-1]["role"] if turns else "none"
-        raise InvalidInputError(f"the last of `messages` must be the user's, got {last!r}")
+        raise InvalidInputError(f"the last message must be the user's, got {last!r}")
     length = fields.get("max_new_tokens")
     if isinstance(length, int) and length < 1:
         del fields["max_new_tokens"]

@@ -63,7 +63,9 @@ def test_turns(messages, right):
         ([turn("user", "a"), turn("user", ["b", IMAGE])], r"messages.1.content.*'image_url'"),
         ([turn("user", [{"type": "text", "text": None}])], "part of type 'text'"),
         ([turn("user", {"text": "a"})], "must be text or blocks"),
-        ([turn("user", " ")], "got 'none'"),
+        ([turn("user", " ")], "the question is empty"),
+        ([turn("user", "a"), turn("assistant", "b"), turn("human", "")], "the question is empty"),
+        ([turn("user", [{"type": "tool_result", "content": "3"}])], "the question is empty"),
     ],
 )
 def test_what_cannot_be_read_is_refused(messages, why):

@@ -11,10 +11,10 @@ from sift_core import (
     ChoiceOptions,
     InvalidInputError,
     NearestNeighborSelector,
-    NumericalError,
 )
 from sift_core.answering.model.generation import Generation
 from sift_core.answering.query_rewriting import MOST_TOKENS, N_CHARACTERS
+from sift_core.errors import NumericalError
 from tests.engines import engine_of
 
 TEXTS = [

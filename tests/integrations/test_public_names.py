@@ -16,6 +16,7 @@ MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 PUBLIC_PACKAGES = [
     "sift_core",
     "sift_core.answering",
+    "sift_core.answering.chats",
     "sift_core.embedders",
     "sift_core.option_fields",
     "sift_core.options",

@@ -106,7 +106,7 @@ def test_a_vector_of_zeros_comes_last(http, n_before, caplog):
     body = {
         "query": "q",
         "documents": [f"text {i}" for i in range(n_before + 2)],
-        "embeddings": [[0.5, 1.0]] * n_before + [[0.0, 0.0], [1.0, 0.0]],
+        "embeddings": [[0.5, 1.0 + i] for i in range(n_before)] + [[0.0, 0.0], [1.0, 0.0]],
         "query_embedding": [1.0, 0.0],
     }
     results = http.post("/v2/rerank", json=body).raise_for_status().json()["results"]
