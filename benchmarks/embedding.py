@@ -5,9 +5,8 @@
 FastAPI's pages (FOLDER/demo/pages.jsonl.gz) in chunks of at most 128 and 256 tokens, as `sift
 index` cuts them, a random choice of them. All embed the same chunks in turn; the ratio of their
 medians counts, since other work meets all alike. sentence-transformers takes its own 32 at a time,
-and once 8, which is faster. `sift
-index` embeds in eight bits where that saves a third of the time. The tag `evidence-2026-11b` also
-measures what that costs in recall.
+and once 8, which is faster. `sift index` embeds in eight bits where that saves a third of the
+time. The tag `evidence-2026-11b` also measures what that costs in recall.
 """
 
 from __future__ import annotations

@@ -23,19 +23,9 @@ class ModelEmbedder:
         self._embedder = embedder
 
     def run(self, text: str = "", documents: Sequence[Document] | None = None) -> dict[str, Any]:
-        """Return the embedding of a text, or copies of documents with theirs.
-
-        Raises:
-            InvalidInputError: If a document has no text.
-        """
+        """Return the embedding of a text, or copies of documents with theirs."""
         if documents is None:
             return {"embedding": self._embedder.embed_query(text).tolist()}
-        without = [document.id for document in documents if not document.content]
-        if without:
-            raise InvalidInputError(
-                f"{len(without)} document(s) have neither an embedding nor text to embed, "
-                f"{without[0]!r} for one; let the retriever return embeddings"
-            )
         rows = self._embedder.embed_documents([document.content or "" for document in documents])
         pairs = zip(documents, rows, strict=True)
         return {"documents": [replace(one, embedding=row.tolist()) for one, row in pairs]}

@@ -51,8 +51,8 @@ class SIFTRanker:
     it was chosen. It never rises, so sorting by score keeps the order. `meta["sift"]` has the
     fields of `sift_core.Pick`: "similarity", "score", "relevance", "redundancy", "gain",
     "variance", and the ids of joined documents under "chunks". Words that led to a document are
-    under "shares", "reached_from" and "reached_by". Of documents with one id the one with the
-    highest score is kept.
+    under "shares", "reached_from" and "reached_by". Of documents with one id and text the one with
+    the highest score is kept.
 
     Args:
         top_k: Keep at most this many documents, >= 1.
