@@ -118,6 +118,7 @@ def retrieval_command(
             "passages": len(retrieval_set.passages),
             "questions": len(retrieval_set.questions),
             "questions_without_gold": retrieval_set.n_without_gold,
+            "judgements_left_out": retrieval_set.n_skipped,
             "embedder": embedder,
             "candidates": candidates,
             "seed": seed,
@@ -136,6 +137,11 @@ def retrieval_command(
         f"{rows[0]['n_queries']:,} questions of {retrieval_set.name}. In square brackets: 90 % "
         f"bootstrap interval over them. *: the largest of its column."
     )
+    if retrieval_set.n_skipped:
+        console.say(
+            f"{retrieval_set.n_skipped:,} judgements were left out: their passage or query is "
+            f"missing, is the question itself, or was judged before."
+        )
     if results:
         console.say(f"Rows: {results}")
 

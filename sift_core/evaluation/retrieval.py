@@ -215,7 +215,11 @@ def measure(
         )
     found: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
     n_versions = np.bincount(versions.originals).tolist()
-    searched = pools(queries, versions.embeddings, n_candidates)
+    own_rows = [
+        [] if question.own_row is None else np.flatnonzero(versions.originals == question.own_row)
+        for question in questions
+    ]
+    searched = pools(queries, versions.embeddings, n_candidates, left_out=own_rows)
     title = f"{set_name}, {versions.condition}"
     with progress_bar(len(questions), title, "questions", wanted=progress) as advance:
         for question, pool in zip(questions, searched, strict=True):
