@@ -14,10 +14,12 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from sift_core.addresses import http_client
 from sift_core.checks import as_count, as_number, check_text, short_repr
 from sift_core.errors import (
     AdapterServerError,
@@ -200,9 +202,10 @@ class VllmServer:
         self._n_kept = as_count("n_kept", n_kept, minimum=0)
         self._url, self._api_key = _check_url(url), api_key
         self._timeout_s = as_number("timeout_s", timeout_s, above=0)
-        self._client = httpx.Client(
-            base_url=f"{self._url}/v1", headers=headers, timeout=self._timeout_s
+        make = partial(
+            httpx.Client, base_url=f"{self._url}/v1", headers=headers, timeout=self._timeout_s
         )
+        self._client = http_client(make, self._url)
         self._lock = threading.Lock()
         self._n_users: dict[str, int] = {}  # 0 for adapters that are kept, longest unused first
         self._owned: set[str] = set()  # to be unloaded from here, also after a lost answer

@@ -18,7 +18,7 @@ from sift_core.cli.output import Terminal, print_json, print_table
 from sift_core.errors import ExperimentError, InvalidInputError
 from sift_core.evaluation.data import RetrievalSet, read_beir, read_retrieval_set
 from sift_core.evaluation.embedding_cache import EmbeddingCache, version_of
-from sift_core.evaluation.metrics import METRICS
+from sift_core.evaluation.metrics import METRICS, check_metric
 from sift_core.evaluation.retrieval import (
     CONDITIONS,
     OURS,
@@ -81,14 +81,16 @@ def retrieval_command(
     ] = DEFAULT_EMBEDDER,
     metrics: Annotated[
         str,
-        typer.Option(help="A table each: recall@n and all_gold@n of 5, 10, 20; ndcg@10, ..."),
+        typer.Option(help="A table each: recall@n, all_gold@n, ndcg@n, alpha_ndcg@n; any n >= 1"),
     ] = TABLES_OF,
     results: Annotated[Path | None, typer.Option(help="Where to write the rows (JSON)")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure how much of what answers a question is among the first ones chosen."""
     every = default_methods()
-    tables_of = _chosen("--metrics", metrics, METRICS)
+    tables_of = list(dict.fromkeys(word.strip() for word in metrics.split(",")))
+    for name in tables_of:
+        check_metric(name)
     compared = list(every) if methods == "all" else _chosen("--methods", methods, every)
     measured_in = _chosen("--conditions", conditions, CONDITIONS)
     retrieval_set = _read_set(beir, split, corpus, queries)
@@ -107,6 +109,7 @@ def retrieval_command(
         ),
         methods={name: every[name] for name in compared},
         conditions=measured_in,
+        metrics=list(dict.fromkeys([*METRICS, *tables_of])),
         n_candidates=candidates,
         seed=seed,
     )
@@ -118,6 +121,7 @@ def retrieval_command(
             "passages": len(retrieval_set.passages),
             "questions": len(retrieval_set.questions),
             "questions_without_gold": retrieval_set.n_without_gold,
+            "judgements_left_out": retrieval_set.n_skipped,
             "embedder": embedder,
             "candidates": candidates,
             "seed": seed,
@@ -136,6 +140,11 @@ def retrieval_command(
         f"{rows[0]['n_queries']:,} questions of {retrieval_set.name}. In square brackets: 90 % "
         f"bootstrap interval over them. *: the largest of its column."
     )
+    if retrieval_set.n_skipped:
+        console.say(
+            f"{retrieval_set.n_skipped:,} judgements were left out: their passage or query is "
+            f"missing, is the question itself, or was judged before."
+        )
     if results:
         console.say(f"Rows: {results}")
 

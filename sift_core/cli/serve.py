@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sift_core.addresses import is_loopback
 from sift_core.cli import options as flags
 from sift_core.cli.engine import load_engine
 from sift_core.cli.output import Terminal
@@ -260,17 +260,17 @@ def _settings(
     Raises:
         InvalidInputError: If the address is not the loopback and nobody said who may call.
     """
-    is_loopback = _is_loopback(host)
+    is_local = is_loopback(host)
     if no_auth and key is not None:
         raise InvalidInputError(
             f"--no-auth and a key contradict each other; leave one out (is {KEY_VARIABLE} set?)"
         )
-    if not is_loopback and key is None and not no_auth:
+    if not is_local and key is None and not no_auth:
         raise InvalidInputError(
             f"{host} can be reached by others: put a key into {KEY_VARIABLE}, or say --no-auth if "
             f"everybody who reaches it may call"
         )
-    is_for_this_machine = is_loopback and key is None
+    is_for_this_machine = is_local and key is None
     return ServiceSettings(
         api_key=key,
         model_name=model_name,
@@ -296,10 +296,3 @@ def engine_of_server(engine: AnswerEngine, server: VllmServer, max_rank: int) ->
         learning=replace(learning, settings=replace(learning.settings, lora=lora)),
         generator=VllmGenerator(server, engine.language_model),
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
+from sift_core.addresses import http_client
 from sift_core.cli.models import check_recorded_embedder, load_embedder
 from sift_core.cli.options import DEFAULT_STORE
 from sift_core.cli.output import Working
@@ -298,14 +299,18 @@ def _qdrant_client(address: StoreAddress) -> Iterator[QdrantClient]:
 
     try:
         if address.is_server:
-            client = QdrantClient(
+            make = partial(
+                QdrantClient,
                 url=address.location,
                 api_key=os.environ.get(API_KEY_VARIABLE) or None,
                 timeout=TIMEOUT_S,
                 check_compatibility=False,
             )
+            client = http_client(make, address.location)
         else:
             client = QdrantClient(path=address.location)
+    except InvalidInputError:
+        raise
     except Exception as error:  # whatever unpickling a damaged folder raises
         raise CandidateSourceError(
             f"cannot open Qdrant at {address.location!r}: {type(error).__name__}: {error}; is it a "

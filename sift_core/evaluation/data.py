@@ -48,11 +48,14 @@ class Question:
         question_id: Unique within its set.
         text: The question.
         grades: Row of the corpus → how relevant that passage is, > 0; at least one.
+        own_row: Row of the corpus that is the question itself, which no method may choose.
+            Default: none.
     """
 
     question_id: str
     text: str
     grades: Mapping[int, float]
+    own_row: int | None = None
 
     @property
     def gold(self) -> frozenset[int]:
@@ -69,12 +72,15 @@ class RetrievalSet:
         passages: The corpus.
         questions: At least one; their grades name rows of `passages`.
         n_without_gold: Questions that were read and left out because no passage answers them.
+        n_skipped: Judgements that were left out: of a passage or query that is missing, of a
+            question for itself, or of a pair that was judged before.
     """
 
     name: str
     passages: Sequence[Passage]
     questions: Sequence[Question]
     n_without_gold: int = 0
+    n_skipped: int = 0
 
     def sample(self, n: int, seed: int = 0) -> RetrievalSet:
         """Return the set with n random questions in their order, or all if there are no more.
@@ -131,14 +137,17 @@ def read_beir(folder: str | Path, split: str = "test") -> RetrievalSet:
     has the questions that it judges. A score of at most 0 means "not relevant"; a question
     with no higher one is left out and counted in `n_without_gold`.
 
+    Official sets judge passages that their corpus lacks, and pairs twice. Such judgements are
+    left out and counted in `n_skipped`; of a pair the highest score counts. A passage with the
+    id and the text of the question, as in ArguAna and Quora, is not searched.
+
     Args:
         folder: Its name becomes that of the set.
         split: "test", "dev" or "train", if the set has it.
 
     Raises:
         InvalidInputError: If a file is missing or empty, a line is not as above, two
-            passages or queries have one id, a pair is judged twice, a judgement names a query
-            or passage that is missing, or no question has a relevant passage.
+            passages or queries have one id, or no question has a relevant passage.
     """
     folder = Path(folder)
     passages, row_of = _read_passages(_existing(folder, "corpus.jsonl"), "_id")
@@ -149,18 +158,28 @@ def read_beir(folder: str | Path, split: str = "test") -> RetrievalSet:
         found = sorted(one.stem for one in path.parent.glob("*.tsv"))
         raise InvalidInputError(f"there is no {path}; splits there: {', '.join(found) or 'none'}")
     scores: dict[str, dict[int, float]] = {}
+    own_rows = {
+        query_id: row_of[query_id]
+        for query_id in texts.keys() & row_of.keys()
+        if _has_text(passages[row_of[query_id]], texts[query_id])
+    }
+    n_skipped = 0
     for line in _judgements(path):
         query_id, passage_id, score = (line.values[key] for key in JUDGEMENT)
-        if query_id not in texts:
-            raise line.error(f"there is no query {query_id!r}")
-        if passage_id not in row_of:
-            raise line.error(f"there is no passage {passage_id!r} in the corpus")
-        of_query = scores.setdefault(query_id, {})
-        if row_of[passage_id] in of_query:
-            raise line.error(f"the pair {query_id!r}, {passage_id!r} stands twice")
-        of_query[row_of[passage_id]] = score
+        row = row_of.get(passage_id)
+        if query_id not in texts or row in (None, own_rows.get(query_id)):
+            n_skipped += 1
+            continue
+        of_query, row = scores.setdefault(query_id, {}), row_of[passage_id]
+        n_skipped += row in of_query
+        of_query[row] = max(score, of_query.get(row, score))
     questions = [
-        Question(question_id=query_id, text=texts[query_id], grades=grades)
+        Question(
+            question_id=query_id,
+            text=texts[query_id],
+            grades=grades,
+            own_row=own_rows.get(query_id),
+        )
         for query_id, of_query in scores.items()
         if (grades := {row: score for row, score in of_query.items() if score > 0})
     ]
@@ -171,7 +190,13 @@ def read_beir(folder: str | Path, split: str = "test") -> RetrievalSet:
         passages=passages,
         questions=questions,
         n_without_gold=len(scores) - len(questions),
+        n_skipped=n_skipped,
     )
+
+
+def _has_text(passage: Passage, text: str) -> bool:
+    """Tell whether a passage is the text, or has it whole; spaces do not count."""
+    return "".join(text.split()) in "".join(passage.to_embed.split())
 
 
 def _existing(folder: Path, name: str) -> Path:

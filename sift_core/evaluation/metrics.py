@@ -11,9 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from sift_core.errors import InvalidInputError
+
 CUTS = (5, 10, 20)
 GAIN_CUT = 10  # of nDCG and α-nDCG
 ALPHA = 0.5  # Clarke et al., section 5
+KINDS = ("recall", "all_gold", "ndcg", "alpha_ndcg")
 METRICS = (
     *(f"recall@{cut}" for cut in CUTS),
     *(f"all_gold@{cut}" for cut in CUTS),
@@ -22,12 +25,28 @@ METRICS = (
 )
 
 
+def check_metric(name: str) -> tuple[str, int]:
+    """Return the kind of a metric and its cut: "recall@2" is ("recall", 2).
+
+    Raises:
+        InvalidInputError: If there is no such kind, or the cut is no whole number of at least 1.
+    """
+    kind, _, cut = name.partition("@")
+    if kind not in KINDS or not cut.isdecimal() or not int(cut):
+        raise InvalidInputError(
+            f"there is no metric {name!r}; there are {', '.join(f'{one}@n' for one in KINDS)}, "
+            f"with n >= 1"
+        )
+    return kind, int(cut)
+
+
 def all_metrics(
     chosen: Sequence[int],
     grades: Mapping[int, float],
     n_versions: Mapping[int, int] | None = None,
+    names: Sequence[str] = METRICS,
 ) -> dict[str, float]:
-    """Return every one of `METRICS` for one question.
+    """Return every metric of one question.
 
     "all_gold@n" is 1 if all gold passages are among the first n, else 0.
 
@@ -35,15 +54,23 @@ def all_metrics(
         chosen: Rows in order of choice.
         grades: Row → how relevant it is, > 0; at least one.
         n_versions: Row → how many versions of it the corpus has. Default: 1 each.
+        names: Which metrics. Default: `METRICS`.
+
+    Raises:
+        InvalidInputError: If there is no such metric.
     """
     versions = {row: 1 if n_versions is None else n_versions[row] for row in grades}
-    recalls = {cut: recall(chosen, grades, cut) for cut in CUTS}
-    return {
-        **{f"recall@{cut}": share for cut, share in recalls.items()},
-        **{f"all_gold@{cut}": float(share == 1) for cut, share in recalls.items()},
-        f"ndcg@{GAIN_CUT}": ndcg(chosen, grades, GAIN_CUT),
-        f"alpha_ndcg@{GAIN_CUT}": alpha_ndcg(chosen, versions, GAIN_CUT),
-    }
+    found = {}
+    for name in names:
+        kind, cut = check_metric(name)
+        if kind == "ndcg":
+            found[name] = ndcg(chosen, grades, cut)
+        elif kind == "alpha_ndcg":
+            found[name] = alpha_ndcg(chosen, versions, cut)
+        else:
+            share = recall(chosen, grades, cut)
+            found[name] = share if kind == "recall" else float(share == 1)
+    return found
 
 
 def recall(chosen: Sequence[int], gold: Collection[int], cut: int) -> float:

@@ -17,7 +17,7 @@ from sift_core.checks import as_count, checked_positions
 from sift_core.errors import InvalidInputError
 from sift_core.evaluation.data import Question, RetrievalSet
 from sift_core.evaluation.embedding_cache import EmbeddingCache
-from sift_core.evaluation.metrics import CUTS, METRICS, all_metrics
+from sift_core.evaluation.metrics import METRICS, all_metrics, check_metric
 from sift_core.evaluation.search import (
     N_CANDIDATES,
     Pool,
@@ -103,6 +103,7 @@ def evaluate_retrieval(
     cache: EmbeddingCache | None = None,
     methods: Mapping[str, Method] | None = None,
     conditions: Sequence[str] = CONDITIONS,
+    metrics: Sequence[str] = METRICS,
     n_versions: int = N_VERSIONS,
     n_candidates: int = N_CANDIDATES,
     seed: int = 0,
@@ -121,6 +122,8 @@ def evaluate_retrieval(
         methods: Name → selector or function. Default: `default_methods()`.
         conditions: "as is"; "duplicates": `n_versions` noisy copies of every embedding in place
             of it. Default: both.
+        metrics: "recall@n", "all_gold@n", "ndcg@n" and "alpha_ndcg@n" of any n >= 1. As many are
+            chosen as the largest n. Default: `METRICS`.
         n_versions: Number of copies in "duplicates", at least 1.
         n_candidates: How many of the nearest a method chooses from, at least 1.
         seed: Of the noise.
@@ -128,7 +131,7 @@ def evaluate_retrieval(
         progress: Whether to show bars. Default: True.
 
     Returns:
-        Rows with "set", "condition", "method", each metric of `METRICS` as the mean over the
+        Rows with "set", "condition", "method", each of `metrics` as the mean over the
         questions, "ci" (metric → 90 % bootstrap interval over the questions, missing if
         there is one question), "n_queries" and "values": "fractions". That of "sift" also has
         "differences": for "nn" and every method whose name begins with "mmr", metric →
@@ -164,6 +167,7 @@ def evaluate_retrieval(
                 queries,
                 plain if condition == "as is" else noisy_copies(plain, n_versions, seed),
                 methods,
+                metrics=metrics,
                 n_candidates=n_candidates,
                 per_query=per_query,
                 progress=progress,
@@ -188,6 +192,7 @@ def measure(
     versions: Versions,
     methods: Mapping[str, Method],
     *,
+    metrics: Sequence[str] = METRICS,
     n_candidates: int = N_CANDIDATES,
     per_query: bool = False,
     progress: bool = True,
@@ -200,6 +205,7 @@ def measure(
         queries: Their embeddings, unit rows, shape (n, d).
         versions: All that is searched.
         methods: At least one.
+        metrics: As for `evaluate_retrieval`. Default: `METRICS`.
         n_candidates: How many of the nearest a method chooses from, at least 1.
         per_query: Whether rows also have the metrics of each question. Default: False.
         progress: Whether to show a bar. Default: True.
@@ -213,41 +219,48 @@ def measure(
             f"questions have {queries.shape[1]} dimensions, passages "
             f"{versions.embeddings.shape[1]}: were both embedded by one model?"
         )
+    n_chosen = max(check_metric(one)[1] for one in metrics)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
     n_versions = np.bincount(versions.originals).tolist()
-    searched = pools(queries, versions.embeddings, n_candidates)
+    own_rows = [
+        [] if question.own_row is None else np.flatnonzero(versions.originals == question.own_row)
+        for question in questions
+    ]
+    searched = pools(queries, versions.embeddings, n_candidates, left_out=own_rows)
     title = f"{set_name}, {versions.condition}"
     with progress_bar(len(questions), title, "questions", wanted=progress) as advance:
         for question, pool in zip(questions, searched, strict=True):
             originals = versions.originals[pool.rows]
             available = {row: n_versions[row] for row in question.grades}
             for name, method in methods.items():
-                chosen = originals[choose(name, method, pool, max(CUTS))]
-                found[name].append(all_metrics(chosen.tolist(), question.grades, available))
+                chosen = originals[choose(name, method, pool, n_chosen)].tolist()
+                found[name].append(all_metrics(chosen, question.grades, available, metrics))
             advance(1)
     scores = {name: np.array([[*one.values()] for one in every]).T for name, every in found.items()}
     rows: list[Row] = []
     for name, ours in scores.items():  # (n_metrics, n)
-        means = _means(ours)
+        means = _means(ours, metrics)
         row: Row = {"set": set_name, "condition": versions.condition, "method": name}
         row |= {metric: one["mean"] for metric, one in means.items()}
         row["ci"] = {metric: one["ci"] for metric, one in means.items() if "ci" in one}
         if name == OURS:
             rivals = {rival: scores[rival] for rival in scores if rival.startswith(RIVALS)}
-            row["differences"] = {rival: _means(ours - theirs) for rival, theirs in rivals.items()}
+            row["differences"] = {
+                rival: _means(ours - theirs, metrics) for rival, theirs in rivals.items()
+            }
         row |= {"n_queries": len(questions), "values": "fractions"}
         if per_query:
             row["per_query"] = {
                 "question_id": [question.question_id for question in questions],
-                **dict(zip(METRICS, ours.tolist(), strict=True)),
+                **dict(zip(metrics, ours.tolist(), strict=True)),
             }
         rows.append(row)
     return rows
 
 
-def _means(scores: FloatArray) -> dict[str, dict[str, Any]]:
+def _means(scores: FloatArray, metrics: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return metric → "mean", and "ci" if there are several questions."""
-    estimates = {metric: mean(values) for metric, values in zip(METRICS, scores, strict=True)}
+    estimates = {metric: mean(values) for metric, values in zip(metrics, scores, strict=True)}
     return {
         metric: {"mean": one.value, **({"ci": [one.low, one.high]} if one.n > 1 else {})}
         for metric, one in estimates.items()

@@ -90,7 +90,11 @@ class Pool:
 
 
 def pools(
-    queries: FloatArray, embeddings: FloatArray, n_candidates: int = N_CANDIDATES
+    queries: FloatArray,
+    embeddings: FloatArray,
+    n_candidates: int = N_CANDIDATES,
+    *,
+    left_out: Sequence[Sequence[int] | IntArray] = (),
 ) -> Iterator[Pool]:
     """Yield for every query its nearest by inner product, ties by row.
 
@@ -100,11 +104,15 @@ def pools(
         queries: Unit rows, shape (n, d).
         embeddings: Unit rows, shape (m, d).
         n_candidates: How many at most, at least 1.
+        left_out: Rows of `embeddings` that are no candidates, for each query. Default: none.
     """
     for start in range(0, len(queries), QUERIES_AT_ONCE):
         batch = queries[start : start + QUERIES_AT_ONCE]
-        for query, similarities in zip(batch, batch @ embeddings.T, strict=True):
-            rows = nearest(similarities, n_candidates)
+        for i, (query, similarities) in enumerate(zip(batch, batch @ embeddings.T, strict=True)):
+            own = left_out[start + i] if left_out else ()
+            rows = nearest(similarities, n_candidates + len(own))
+            if len(own):
+                rows = rows[~np.isin(rows, own)][:n_candidates]
             yield Pool(
                 query=query,
                 embeddings=embeddings[rows],

@@ -76,7 +76,7 @@ def test_a_table_marks_the_best_and_another_has_the_differences(capsys):
         ([], "pass either --beir FOLDER, or --corpus"),
         (["--beir", "none"], "none has no corpus.jsonl"),
         (["--methods", "best"], "--methods: no 'best'; there are nn"),
-        (["--metrics", "f1"], "--metrics: no 'f1'; there are recall@5"),
+        (["--metrics", "f1"], "there is no metric 'f1'; there are recall@n"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(arguments, message, capsys):

@@ -4,6 +4,7 @@ from math import log2
 import numpy as np
 import pytest
 
+from sift_core import InvalidInputError
 from sift_core.evaluation.metrics import METRICS, all_metrics, alpha_ndcg, ndcg
 
 GOLD = {7: 1.0, 8: 1.0}
@@ -75,3 +76,15 @@ def test_alpha_ndcg_equals_the_best_of_all_orders(seed, alpha):
 
 def _orders(documents, cut):
     return set(permutations(documents, min(cut, len(documents))))
+
+
+def test_any_cut_can_be_asked_for():
+    found = all_metrics([7, 1, 8], {7: 1.0, 8: 1.0}, names=("recall@1", "all_gold@3", "ndcg@2"))
+    # of two gold rows the first is 7; the ideal order gains 1 + 1 / log2(3), this one 1
+    assert found == pytest.approx({"recall@1": 0.5, "all_gold@3": 1.0, "ndcg@2": 0.6131}, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["recall", "recall@0", "recall@-1", "recall@1.5", "mrr@10", ""])
+def test_a_metric_that_is_none_is_refused(name):
+    with pytest.raises(InvalidInputError, match=r"there is no metric .*recall@n"):
+        all_metrics([1], {1: 1.0}, names=[name])

@@ -55,3 +55,12 @@ def test_noisy_copies_are_seeded_and_fewer_are_the_first_of_more():
     two, four = (noisy_copies(plain(), n, seed=3) for n in (2, 4))
     np.testing.assert_array_equal(two.embeddings, four.embeddings[:1000])
     assert not np.array_equal(two.embeddings, noisy_copies(plain(), 2, seed=4).embeddings)
+
+
+def test_rows_that_are_left_out_make_room_for_others():
+    rows = np.eye(4, dtype=np.float32)
+    query = np.array([[0.8, 0.6, 0.3, 0.1]], dtype=np.float32)
+    (pool,) = pools(query, rows, 2, left_out=[[0, 2]])
+    assert pool.rows.tolist() == [1, 3]
+    (pool,) = pools(query, rows, 2)
+    assert pool.rows.tolist() == [0, 1]
