@@ -19,6 +19,7 @@ from uuid import uuid4
 from sift_core.errors import InvalidInputError
 
 UNFINISHED = ".unfinished"  # end of a draft's name
+_BLOCK = 1 << 20  # bytes that are read at once
 
 
 def default_cache_folder() -> Path:
@@ -200,6 +201,22 @@ def write_durably(path: Path, write: Callable[[Callable[[bytes], object]], objec
         file.flush()
         os.fsync(file.fileno())
     return checksum.hexdigest()
+
+
+def file_checksum(path: Path) -> str:
+    """Return the SHA-256 of a regular file, or of the one that a link leads to.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If it is a folder or a device; /dev/zero would be read without end.
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path.name} is no regular file")
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def sync_folder(folder: Path) -> None:

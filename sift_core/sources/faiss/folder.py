@@ -12,7 +12,6 @@ save deletes them, and no others.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from sift_core.errors import CandidateSourceError
-from sift_core.files import json_checksum, lock, sync_folder, write_durably
+from sift_core.files import file_checksum, json_checksum, lock, sync_folder, write_durably
 from sift_core.sources.faiss.documents import DocumentTable, Row
 from sift_core.sources.faiss.entries import faiss, starting_form
 from sift_core.sources.lexical_index import FORMAT as WORDS_FORMAT
@@ -273,15 +272,13 @@ class IndexFolder:
     def _checked(self, entry: dict[str, Any]) -> Path:
         """Return the path of a file that is the one that was written."""
         path = self.path / str(entry["name"])
-        if path.exists() and not path.is_file():  # a link to /dev/zero would be read without end
+        try:
+            checksum = file_checksum(path)
+        except ValueError as error:
             raise CandidateSourceError(
                 f"{str(path)!r} is no regular file; restore it, or index again into another folder"
-            )
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-        if digest.hexdigest() != entry["sha256"]:
+            ) from error
+        if checksum != entry["sha256"]:
             raise CandidateSourceError(
                 f"{str(path)!r} is not the file that was saved: it was cut short, damaged or "
                 f"swapped; restore it, or index again into another folder"
