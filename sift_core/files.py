@@ -19,6 +19,8 @@ from uuid import uuid4
 from sift_core.errors import InvalidInputError
 
 UNFINISHED = ".unfinished"  # end of a draft's name
+# Raised by what reads a value of another form than the one that was written.
+DAMAGE = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 _BLOCK = 1 << 20  # bytes that are read at once
 
 
@@ -55,8 +57,11 @@ def measured_once(name: str, circumstances: Sequence[str], measure: Callable[[],
     except InvalidInputError:  # this account has no home
         return measure()
     try:
-        return float(unseal(path.read_bytes(), name))
-    except (OSError, ValueError, TypeError):  # none yet, or damaged
+        kept = float(unseal(path.read_bytes(), name))
+        if math.isfinite(kept):
+            return kept
+        raise ValueError("it is no finite number")
+    except (OSError, *DAMAGE):  # none yet, or damaged
         found = measure()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

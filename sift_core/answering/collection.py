@@ -21,7 +21,7 @@ from sift_core.answering.model.weights_fingerprint import digest_of
 from sift_core.answering.settings import FineTuningSettings
 from sift_core.checks import as_count, check_text
 from sift_core.errors import InvalidInputError
-from sift_core.files import file_checksum, seal, unseal, write_whole
+from sift_core.files import DAMAGE, file_checksum, seal, unseal, write_whole
 from sift_core.types import DocumentSample
 
 MANIFEST = "collection.json"
@@ -168,7 +168,7 @@ def _read_manifest(place: Path) -> dict[str, Any] | None:
             check_text(name, manifest[name])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, *DAMAGE) as error:
         raise _useless(place, error) from error
     return manifest
 
