@@ -56,7 +56,7 @@ class Limits:
                     f"`{given[0]}` limits nothing without `{absent}`; pass both"
                 )
             values = getattr(self, one)
-            is_row = hasattr(values, "__getitem__") and getattr(values, "ndim", 1)
+            is_row = hasattr(values, "__getitem__") and getattr(values, "ndim", True)
             if values is not None and (not is_row or isinstance(values, Mapping)):
                 raise InvalidInputError(
                     f"`{one}` must be a list of one value a candidate, got {short_repr(values)}"
