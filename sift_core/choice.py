@@ -313,7 +313,8 @@ def _preferences(
     preferences = None
     if options.newest is not None:
         dates = [metadata.get(options.newest) for metadata in pool.metadata]
-        preferences = by_date(dates, half_life_days=options.half_life_days)
+        half_life = options.half_life_days
+        preferences = by_date(dates, half_life_days=half_life, document_ids=pool.document_ids)
     if targets is None:
         return preferences
     own = targets if query.also else targets[0]

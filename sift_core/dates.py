@@ -21,13 +21,18 @@ SMALLEST_EXPONENT = -1000.0  # a weight stays above 0, however old
 
 
 def by_date(
-    dates: Sequence[object], *, half_life_days: float | None = None, warns: bool = True
+    dates: Sequence[object],
+    *,
+    half_life_days: float | None = None,
+    warns: bool = True,
+    document_ids: Sequence[str] | None = None,
 ) -> Preferences:
     """Return the preferences by which the newest of near-duplicates is chosen.
 
     A date is ISO 8601 text ("2024-05-01", "2024-05-01T12:00:00Z"), a `datetime` or `date`, or
     seconds since 1970; without a time zone it is UTC. What is missing or cannot be read is
-    older than all others, and one `UndatedWarning` says how many these are.
+    older than all others, and one `UndatedWarning` names the first of these. It shows no value,
+    which may be a text that is nobody else's business.
 
     Args:
         dates: Of each candidate, n values of any kind.
@@ -35,6 +40,7 @@ def by_date(
             half as much. No clock is asked. What has no date counts as the oldest.
             None: age counts among near-duplicates alone.
         warns: False where the same candidates will be looked at again.
+        document_ids: n names for the warning. Default: positions.
 
     Returns:
         `prefer` has the seconds since 1970, shape (n,); with a half-life `prior` has
@@ -48,11 +54,13 @@ def by_date(
     seconds = np.array([_seconds(value) for value in dates], dtype=np.float64)
     is_missing = np.isnan(seconds)
     if warns and is_missing.any():
-        first = dates[int(np.argmax(is_missing))]
+        first = int(np.argmax(is_missing))
+        name = f"position {first}" if document_ids is None else repr(document_ids[first])
+        # The same words for the same candidate: Python shows them once.
         warnings.warn(
-            f"{int(is_missing.sum())} of {len(seconds)} candidates have no date that can be read "
-            f"and count as the oldest (the first has {first!r:.80}); dates are ISO 8601 text, "
-            f"datetimes, or seconds since 1970",
+            f"candidates without a date that can be read count as the oldest; the first is "
+            f"{name:.80}, which has {_kind(dates[first])}; dates are ISO 8601 text, datetimes, or "
+            f"seconds since 1970",
             UndatedWarning,
             stacklevel=2,
         )
@@ -61,8 +69,13 @@ def by_date(
     prior: FloatArray | None = None
     if half_life_days is not None:
         ages = (newest - np.where(is_missing, oldest, seconds)) / DAY
-        prior = 2.0 ** np.maximum(-ages / half_life_days, SMALLEST_EXPONENT)
+        with np.errstate(over="ignore"):  # a half-life of next to nothing
+            prior = 2.0 ** np.maximum(-ages / half_life_days, SMALLEST_EXPONENT)
     return Preferences(prefer=np.where(is_missing, oldest - DAY, seconds), prior=prior)
+
+
+def _kind(value: object) -> str:
+    return "none" if value is None else f"another value of the type {type(value).__name__}"
 
 
 def _seconds(value: object) -> float:

@@ -19,6 +19,9 @@ from uuid import uuid4
 from sift_core.errors import InvalidInputError
 
 UNFINISHED = ".unfinished"  # end of a draft's name
+# Raised by what reads a value of another form than the one that was written.
+DAMAGE = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+_BLOCK = 1 << 20  # bytes that are read at once
 
 
 def default_cache_folder() -> Path:
@@ -54,8 +57,11 @@ def measured_once(name: str, circumstances: Sequence[str], measure: Callable[[],
     except InvalidInputError:  # this account has no home
         return measure()
     try:
-        return float(unseal(path.read_bytes(), name))
-    except (OSError, ValueError, TypeError):  # none yet, or damaged
+        kept = float(unseal(path.read_bytes(), name))
+        if math.isfinite(kept):
+            return kept
+        raise ValueError("it is no finite number")
+    except (OSError, *DAMAGE):  # none yet, or damaged
         found = measure()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -200,6 +206,22 @@ def write_durably(path: Path, write: Callable[[Callable[[bytes], object]], objec
         file.flush()
         os.fsync(file.fileno())
     return checksum.hexdigest()
+
+
+def file_checksum(path: Path) -> str:
+    """Return the SHA-256 of a regular file, or of the one that a link leads to.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If it is a folder or a device; /dev/zero would be read without end.
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path.name} is no regular file")
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def sync_folder(folder: Path) -> None:

@@ -50,7 +50,7 @@ class Query:
     """
 
     text: str
-    embedding: FloatArray | None = None
+    embedding: FloatArray | None = field(default=None, repr=False)
     embedder_name: str | None = None
     history: Sequence[Message] = ()
     also: Sequence[Query] = ()
@@ -167,7 +167,7 @@ class CandidatePool:
 
     document_ids: Sequence[str]
     texts: Sequence[str]
-    embeddings: FloatArray
+    embeddings: FloatArray = field(repr=False)
     similarities: FloatArray
     metadata: Sequence[Metadata] = ()
     relevance: FloatArray | None = None

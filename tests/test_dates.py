@@ -47,7 +47,7 @@ def test_dates_of_every_kind_are_seconds(same_day):
 )
 def test_what_cannot_be_read_is_the_oldest_and_counted_once(unreadable):
     dates = [unreadable, "1999-01-01", "0001-01-01", unreadable, "2024-05-01"]
-    with pytest.warns(UndatedWarning, match="2 of 5 candidates have no date") as warned:
+    with pytest.warns(UndatedWarning, match="the first is position 0, which has") as warned:
         told = by_date(dates, half_life_days=1e5)
     assert len(warned) == 1
     assert told.prefer.argsort(kind="stable").tolist() == [0, 3, 2, 1, 4]
@@ -61,7 +61,7 @@ def test_the_weight_halves_with_age_from_the_newest_by_hand():
 
 
 def test_without_any_date_all_are_alike():
-    with pytest.warns(UndatedWarning, match="2 of 2"):
+    with pytest.warns(UndatedWarning, match="position 0, which has none"):
         told = by_date([None, ""], half_life_days=3)
     assert told.prefer[0] == told.prefer[1]
     assert told.prior.tolist() == [1, 1]
@@ -71,3 +71,22 @@ def test_without_any_date_all_are_alike():
 def test_a_half_life_that_cannot_be_is_refused(days):
     with pytest.raises(InvalidInputError, match="`half_life_days` must be"):
         by_date([MAY], half_life_days=days)
+
+
+def test_the_warning_names_the_candidate_and_shows_no_text_of_it():
+    dates = ["2024-05-01", "a secret of the client", "another"]
+    with pytest.warns(UndatedWarning) as warned:
+        by_date(dates, document_ids=["a", "b", "c"])
+    with pytest.warns(UndatedWarning) as again:
+        by_date([*dates, "a third"], document_ids=["a", "b", "c", "d"])
+    said = {str(one.message) for one in (*warned, *again)}
+    assert len(said) == 1  # the same words, which Python shows once
+    assert "the first is 'b', which has another value of the type str;" in (said := said.pop())
+    assert "secret" not in said
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_shortest_half_life_leaves_the_newest_alone():
+    # Ages of 0 and 30 days over 5e-324 days: 0, and beyond float64, where the weight is the least.
+    told = by_date(["2024-05-01", "2024-04-01"], half_life_days=5e-324)
+    assert told.prior.tolist() == [1, 2.0**-1000]

@@ -178,3 +178,13 @@ def test_gains_and_standard_deviation_of_a_selection_by_hand():
     assert len(selection) == 2
     assert selection.gains.tolist() == [0.25, 0.5]
     assert selection.standard_deviation == 0.5
+
+
+def test_no_vector_is_printed():
+    # Rounded to 12 digits so, 0.123456789012 would stand in a repr with the vectors.
+    vectors = np.full((2, 3), 0.123456789012)
+    pool = CandidatePool(
+        document_ids=["a", "b"], texts=["one", "two"], embeddings=vectors, similarities=[0.5, 0.4]
+    )
+    assert "0.1234" not in repr(pool) + repr(Query(text="x", embedding=vectors[0]))
+    assert "'one'" in repr(pool)

@@ -23,9 +23,9 @@ from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.weights_fingerprint import digest_of
 from sift_core.answering.report import FineTuningReport
 from sift_core.answering.settings import FineTuningSettings
-from sift_core.checks import as_count, as_number
+from sift_core.checks import as_count, as_number, check_flag, check_text
 from sift_core.errors import AdapterCacheWarning, InvalidInputError, MissingDependencyError
-from sift_core.files import UNFINISHED, write_whole
+from sift_core.files import DAMAGE, UNFINISHED, write_whole
 from sift_core.types import CandidatePool
 
 try:
@@ -41,10 +41,7 @@ FORMAT, _SUFFIX = "sift adapter 3", ".safetensors"  # of a file
 ABANDONED_S = 3600.0  # guess: no adapter takes so long to write; its process was killed
 _KEY = re.compile(r"[0-9a-f]{64}")
 # Raised for a file that is cut, altered, or of another form.
-_DAMAGE = (
-    *(ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError),
-    SafetensorError,
-)
+_DAMAGE = (*DAMAGE, RuntimeError, SafetensorError)
 _VOCABULARY_DIGESTS: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()
 
 
@@ -71,7 +68,7 @@ def fine_tune_cached(
         settings=settings,
     )
     found = cache.get(key)
-    if found is not None:
+    if found is not None and max(found.report.learned, default=-1) < len(chunks):
         return found
     tuned = fine_tune(language_model, chunks.texts, settings, on_step=on_step, key=key)
     cache.put(key, tuned.adapter, tuned.report)
@@ -303,8 +300,9 @@ def _read(path: Path, key: str) -> tuple[Adapter, FineTuningReport]:
     described = json.loads(metadata["adapter"])
     if (described["format"], described["key"]) != (FORMAT, key):
         raise ValueError("it is of another key or format")
-    if values.dtype != torch.float32:
-        raise ValueError(f"its weights are of {values.dtype}")
+    if values.dtype != torch.float32 or not bool(values.isfinite().all()):
+        raise ValueError(f"its weights are no finite numbers of float32, but of {values.dtype}")
+    check_text("base_name", described["base_name"])
     layout = AdapterLayout(
         layers=tuple(AdaptedLayer(**layer) for layer in described["layers"]),
         rank=described["rank"],
@@ -317,8 +315,22 @@ def _read(path: Path, key: str) -> tuple[Adapter, FineTuningReport]:
         key=key,
         base_name=described["base_name"],
     )
-    report = FineTuningReport(**described["report"])
-    return adapter, replace(report, losses=tuple(report.losses), learned=tuple(report.learned))
+    return adapter, _report(described["report"])
+
+
+def _report(described: dict[str, Any]) -> FineTuningReport:
+    """Return the report of a learning that took all of its steps; raises `ValueError` if not."""
+    report = FineTuningReport(**described)
+    if report.stop_reason != "done" or report.n_refused:
+        raise ValueError("its learning was cut short")
+    check_flag("checkpointing", report.checkpointing)
+    return replace(
+        report,
+        n_steps=as_count("n_steps", report.n_steps, minimum=0),
+        n_skipped=as_count("n_skipped", report.n_skipped, minimum=0),
+        losses=tuple(as_number("losses", loss) for loss in report.losses),
+        learned=tuple(as_count("learned", row, minimum=0) for row in report.learned),
+    )
 
 
 def _checksum(described: str, values: torch.Tensor) -> str:

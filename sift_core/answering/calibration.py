@@ -31,7 +31,7 @@ from sift_core.answering.settings import effort_for
 from sift_core.checks import as_count, as_number, check_question, check_text, short_repr
 from sift_core.choice import choose
 from sift_core.errors import InvalidInputError
-from sift_core.files import seal, unseal, write_whole
+from sift_core.files import DAMAGE, seal, unseal, write_whole
 from sift_core.options import ChoiceOptions
 from sift_core.processor import n_threads
 from sift_core.progress import timed
@@ -150,17 +150,25 @@ class Calibration:
                 for one in content["strategies"]
             )
             content["examples"] = tuple(
-                MeasuredExample(**one | {n: tuple(one[n]) for n in ("bits_per_byte", "seconds")})
+                MeasuredExample(
+                    bits_per_byte=tuple(one["bits_per_byte"]),
+                    seconds=tuple(one["seconds"]),
+                    question_tokens=int(one["question_tokens"]),
+                )
                 for one in content["examples"]
             )
             if content["cost_model"] is not None:
                 content["cost_model"] = CostModel(**content["cost_model"])
             loaded = cls(**content)
+            rows = np.array([loaded.bits_per_byte, loaded.seconds], dtype=np.float64)
+            if rows.shape[2:] != (len(loaded.strategies),) or not 0 <= rows.min() <= rows.max():
+                raise ValueError("it has not a number >= 0 of each strategy")
+            _ = loaded.policy  # raises where reading was not measured
         except FileNotFoundError as error:
             raise InvalidInputError(
                 f"no calibration at {str(path)!r}; make one: sift calibrate, or `calibrate`"
             ) from error
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        except (OSError, *DAMAGE) as error:
             raise InvalidInputError(
                 f"the calibration at {str(path)!r} is of no use: {error}; delete it and calibrate "
                 f"again"

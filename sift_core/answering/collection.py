@@ -7,7 +7,7 @@ Model Merging", arXiv 2505.14136, with one adapter in place of one for each clus
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,18 @@ from typing import Any
 import numpy as np
 
 from sift_core.answering.fine_tuning import fine_tune
-from sift_core.answering.model.adapters import Adapter
+from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME, Adapter
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.weights_fingerprint import digest_of
 from sift_core.answering.settings import FineTuningSettings
-from sift_core.checks import as_count
+from sift_core.checks import as_count, check_text
 from sift_core.errors import InvalidInputError
-from sift_core.files import seal, unseal, write_whole
+from sift_core.files import DAMAGE, file_checksum, seal, unseal, write_whole
 from sift_core.types import DocumentSample
 
 MANIFEST = "collection.json"
-FORMAT = 1  # of the folder, and of what is learned: raise it when either changes
+_FILES = (CONFIG_NAME, WEIGHTS_NAME)
+FORMAT = 2  # of the folder, and of what is learned: raise it when either changes
 RANK, ALPHA, LEARNING_RATE = 16, 16, 1e-3  # decision 0028
 
 OnSample = Callable[[int, int, float], object]
@@ -48,7 +49,8 @@ def learn_collection(
     Args:
         language_model: The model to learn with.
         sample: The collection, or a part of it (`SamplableSource.sample`), in any order.
-        folder: Made where it is missing. It holds the adapter in PEFT's format and a manifest.
+        folder: Made where it is missing. It holds the adapter in PEFT's format and a manifest
+            with the checksums of its files.
         n_chunks: How many chunks are learned at most, drawn at random, >= 1. Default: 1,000.
         settings: How to learn. Default: rank 16, alpha 16 and a rate of 1e-3.
         on_step: Called after each step with the number of steps taken, the number of all, and the
@@ -56,8 +58,8 @@ def learn_collection(
 
     Raises:
         AnswerError: If the model fails.
-        InvalidInputError: If `n_chunks` is < 1, the folder has an adapter of something else, or
-            the model cannot learn so.
+        InvalidInputError: If `n_chunks` is < 1, the folder has an adapter of something else or
+            cannot be written, or the model cannot learn so.
     """
     settings = settings or usual_settings()
     texts = _drawn(sample, as_count("n_chunks", n_chunks, minimum=1))
@@ -78,6 +80,7 @@ def learn_collection(
             f"other settings; delete that folder, or pass another"
         )
     if earlier is None:
+        _write(place, lambda: place.mkdir(parents=True, exist_ok=True))  # before the work
         steps = count(1)
         tuned = fine_tune(
             language_model,
@@ -85,8 +88,7 @@ def learn_collection(
             settings,
             on_step=lambda loss: on_step and on_step(next(steps), len(texts), loss),
         )
-        tuned.adapter.save(place)
-        write_whole(place / MANIFEST, seal(manifest, MANIFEST))  # last: what is there is whole
+        _write(place, lambda: _save(tuned.adapter, place, manifest))
     return load_learned(place, language_model)
 
 
@@ -96,7 +98,8 @@ def load_learned(folder: str | Path, language_model: LanguageModel) -> Adapter:
     Raises:
         InvalidInputError: If there is none, a file is damaged, or it was made for another model.
     """
-    manifest = _read_manifest(Path(folder))
+    place = Path(folder)
+    manifest = _read_manifest(place)
     if manifest is None:
         raise InvalidInputError(
             f"nothing was learned at {str(folder)!r}; make it: sift learn, or `learn_collection`"
@@ -106,7 +109,13 @@ def load_learned(folder: str | Path, language_model: LanguageModel) -> Adapter:
             f"the adapter at {str(folder)!r} was learned by {manifest['model']!r}, or other "
             f"weights of that name, not by {language_model.name!r}; use that model, or learn again"
         )
-    return Adapter.load(folder, key=manifest["identity"])
+    try:
+        for name, checksum in manifest["files"].items():
+            if file_checksum(place / name) != checksum:
+                raise ValueError(f"{name} is not the file that was written")
+    except (OSError, ValueError) as error:
+        raise _useless(place, error) from error
+    return Adapter.load(place, key=manifest["identity"])
 
 
 def usual_settings() -> FineTuningSettings:
@@ -115,6 +124,23 @@ def usual_settings() -> FineTuningSettings:
 
     lora = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules="all-linear")
     return FineTuningSettings(lora=lora, learning_rate=LEARNING_RATE)
+
+
+def _save(adapter: Adapter, place: Path, manifest: Mapping[str, Any]) -> None:
+    """Write an adapter, and last the manifest: where that is, all is whole."""
+    adapter.save(place)
+    files = {name: file_checksum(place / name) for name in _FILES}
+    write_whole(place / MANIFEST, seal({**manifest, "files": files}, MANIFEST))
+
+
+def _write(place: Path, write: Callable[[], object]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise InvalidInputError(
+            f"what is learned cannot be kept in {str(place)!r}: {error}; make room, or pass "
+            f"another folder"
+        ) from error
 
 
 def _drawn(sample: DocumentSample, n_chunks: int) -> list[str]:
@@ -136,10 +162,18 @@ def _read_manifest(place: Path) -> dict[str, Any] | None:
         manifest: dict[str, Any] = unseal((place / MANIFEST).read_bytes(), MANIFEST)
         if manifest["format"] != FORMAT:
             raise ValueError(f"its format is {manifest['format']}, not {FORMAT}")
+        if manifest["files"].keys() != set(_FILES):
+            raise ValueError(f"it names other files than {' and '.join(_FILES)}")
+        for name in ("model", "fingerprint", "identity"):
+            check_text(name, manifest[name])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise InvalidInputError(
-            f"the folder {str(place)!r} is of no use: {error}; delete it and run `sift learn` again"
-        ) from error
+    except (OSError, *DAMAGE) as error:
+        raise _useless(place, error) from error
     return manifest
+
+
+def _useless(place: Path, why: object) -> InvalidInputError:
+    return InvalidInputError(
+        f"the folder {str(place)!r} is of no use: {why}; delete it and run `sift learn` again"
+    )

@@ -234,11 +234,10 @@ class AnswerEngine:
         Raises:
             InvalidInputError: If the question is empty, or an option cannot be used.
         """
+        check_instance("query", query, Query)
+        check_instance("pool", pool, CandidatePool)
         if foreign := sorted(options.keys() & {"filter", "history"}):
-            raise InvalidInputError(
-                f"`choose_from` takes no {foreign}: the candidates are at hand, and a `Query` has "
-                f"its own history"
-            )
+            raise InvalidInputError(f"`choose_from` takes no {foreign}: a `Query` has a history")
         request = self._request(query.text, options)
         if not len(pool) or request.mode in (AnswerMode.BASE, AnswerMode.LEARNED):
             return self._choice(request, query, nothing_chosen(query, pool), timings)

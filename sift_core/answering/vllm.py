@@ -401,8 +401,6 @@ class VllmServer:
         draft.mkdir()  # not by `tempfile`, whose folders the server's user cannot read
         try:
             replace(adapter, base_name=self.base_model).save(draft)
-            for file in draft.iterdir():
-                file.chmod(draft.stat().st_mode & 0o666)  # safetensors' are for the owner alone
             if place.is_dir() and not place.is_symlink():  # left by a process that was killed
                 for file_name in (WEIGHTS_NAME, CONFIG_NAME):
                     os.replace(draft / file_name, place / file_name)

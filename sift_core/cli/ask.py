@@ -328,8 +328,9 @@ def _print_about(console: Terminal, answer: Answer, pace: Mapping[str, Any], *, 
     if cite and answer.n_read:
         named = ", ".join(f"[{mark}]" for mark in sorted({one.mark for one in answer.citations}))
         unknown = ", ".join(f"[{mark}]" for mark in answer.unknown_marks)
+        is_no_source = "is no source" if len(answer.unknown_marks) == 1 else "are no sources"
         said = named or "none; the model put no mark of a source"
-        about.add_row("cited", f"{said}; {unknown} is no source" if unknown else said)
+        about.add_row("cited", f"{said}; {unknown} {is_no_source}" if unknown else said)
     if answer.missing_names:
         about.add_row("missing", f"{', '.join(answer.missing_names)}: no candidate has it")
     about.add_row("mode", f"{answer.mode.value}: {'; '.join(answer.reasons)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,26 @@ def settings_file(given: Path | None) -> Path | None:
 
     Args:
         given: The file that the user names. Default: sift.toml in the user's configuration folder
-            (~/.config/sift-rerank on Linux), if it is there.
+            (~/.config/sift-rerank on Linux), if it is there and can be read.
 
     Raises:
         InvalidInputError: If `given` is no file.
     """
     if given is None:
         own = Path(typer.get_app_dir("sift-rerank"), FILE_NAME)
-        # An account without a home gets a relative path, which anybody's folder may have.
-        return own if own.is_absolute() and own.is_file() else None
+        try:
+            # An account without a home gets a relative path, which anybody's folder may have.
+            if not own.is_absolute() or not own.is_file():
+                return None
+            own.read_bytes()
+        except OSError as error:  # nobody has named it: the commands work without it
+            warnings.warn(
+                f"the settings file {str(own)!r} is left out, since it cannot be read: {error}; "
+                f"make it readable, or name another one with --config",
+                stacklevel=2,
+            )
+            return None
+        return own
     if not given.is_file():
         raise InvalidInputError(
             f"there is no settings file {str(given)!r}; correct --config or SIFT_CONFIG"

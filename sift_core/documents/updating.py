@@ -10,11 +10,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from sift_core.checks import as_count
 from sift_core.documents.chunk_length import LEAST_TOKENS
 from sift_core.documents.file_content import content_of
 from sift_core.documents.finding import FoundFile, FoundFiles, SkipError, SkippedPath, SkipReason
 from sift_core.documents.reader import FileReading
-from sift_core.files import seal, unseal, write_whole
+from sift_core.files import DAMAGE, seal, unseal, write_whole
 from sift_core.sources.content_ids import content_id
 
 MEMORY_NAME = "files.json"
@@ -62,13 +63,14 @@ class FileMemory:
         self.unchanged: dict[str, frozenset[str]] = {}
         self._files: dict[str, Any] = {}
         self._seen: dict[str, str] = {}  # digests of the files found now
-        with suppress(OSError, ValueError):  # none yet, or damaged: everything is read
+        # None yet, damaged, or of another form: everything is read.
+        with suppress(OSError, *DAMAGE):
             if self._path is not None and self._path.is_file():
                 kept = unseal(self._path.read_bytes(), MEMORY_NAME)
                 before = _chunk_tokens(kept, collection)
                 self.chunk_tokens = chunk_tokens or before
                 if kept["readers"] == self._readers and self.chunk_tokens == before:
-                    self._files = kept["files"]
+                    self._files = dict(kept["files"])
 
     def recall(self, found: FoundFiles, stored: Mapping[str, str]) -> FoundFiles:
         """Return the files that are new or changed, with all that is known to be left out.
@@ -92,7 +94,7 @@ class FileMemory:
                     to_read.append(file)
                 case {"chunks": chunks} if ids and chunks == _digest(ids):
                     self.unchanged[file.source] = ids
-                case {"reason": reason, "detail": str(detail)} if (
+                case {"reason": str(reason), "detail": str(detail)} if (
                     not ids and reason in SkipReason.__members__
                 ):
                     left_out = SkipReason[reason]
@@ -182,8 +184,9 @@ def unreadable(skipped: Iterable[SkippedPath]) -> frozenset[str]:
 def _chunk_tokens(kept: Mapping[str, Any], collection: str) -> int | None:
     """Return the length of chunks that this collection remembers; None if it has none."""
     length = kept.get("chunk_tokens")
-    is_ours = kept["readers"].get("collection") == collection
-    return length if is_ours and isinstance(length, int) and length >= LEAST_TOKENS else None
+    if length is None or kept["readers"].get("collection") != collection:
+        return None
+    return as_count("chunk_tokens", length, minimum=LEAST_TOKENS)
 
 
 def _digest_of(file: FoundFile) -> str:

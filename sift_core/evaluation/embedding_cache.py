@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sift_core.checks import check_texts
+from sift_core.checks import as_finite_array, check_texts
 from sift_core.errors import InvalidInputError
-from sift_core.files import default_cache_folder, write_whole
+from sift_core.files import DAMAGE, default_cache_folder, write_whole
 from sift_core.progress import progress_bar
 from sift_core.protocols import Embedder
 from sift_core.types import FloatArray
@@ -177,13 +177,14 @@ def _read(path: Path, n: int) -> FloatArray | None:
         array, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
         if checksum != _checksum(path, array):
             raise ValueError("its checksum is another one")
-        rows: FloatArray = np.load(BytesIO(array))
+        rows: FloatArray = np.lib.format.read_array(BytesIO(array), allow_pickle=False)
+        rows = as_finite_array("rows", rows, n_dimensions=2)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, MemoryError, *DAMAGE) as error:
         _logger.warning("%s is of no use and is made again: %s", path, error)
         return None
-    return rows if rows.ndim == 2 and len(rows) == n else None
+    return rows if len(rows) == n else None
 
 
 def _write(path: Path, rows: FloatArray) -> None:

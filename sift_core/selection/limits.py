@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from sift_core.checks import as_count, as_number, check_instance, one_each
+from sift_core.checks import as_count, as_number, check_instance, one_each, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Selector
 from sift_core.types import FloatArray, IntArray
@@ -54,6 +54,12 @@ class Limits:
                 absent = other if given == [one] else one
                 raise InvalidInputError(
                     f"`{given[0]}` limits nothing without `{absent}`; pass both"
+                )
+            values = getattr(self, one)
+            is_row = hasattr(values, "__getitem__") and getattr(values, "ndim", True)
+            if values is not None and (not is_row or isinstance(values, Mapping)):
+                raise InvalidInputError(
+                    f"`{one}` must be a list of one value a candidate, got {short_repr(values)}"
                 )
 
     def take(self, rows: IntArray) -> Limits:

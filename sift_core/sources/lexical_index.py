@@ -160,8 +160,9 @@ class LexicalIndex:
             and len(self.starts) == len(self.words) + 1
             and len(self.counts) == len(self.rows) == self.starts[-1]
             and self.starts[0] == 0
-            and bool((np.diff(self.starts) > 0).all())
-            and bool((np.diff(self.ids) > 0).all())
+            and bool((self.starts[1:] > self.starts[:-1]).all())
+            and bool((self.ids[1:] > self.ids[:-1]).all())
+            and bool((self.lengths >= 0).all())
             and (not len(self.rows) or 0 <= self.rows.min() <= self.rows.max() < len(self.ids))
         )
 

@@ -191,7 +191,31 @@ def put_whole_numbers(path):
     describe(path, lambda described, values: (described, values.long()))
 
 
-CRAFTED = [nest_too_deep, scale_by_text, put_whole_numbers]
+def put_nan(path):
+    describe(path, lambda described, values: (described, values * torch.nan))
+
+
+def reporting(**changes):
+    """Return what changes the report of a file, or its description where that has the field."""
+
+    def change(path):
+        def forge(described, values):
+            record = json.loads(described)
+            (record if changes.keys() <= record.keys() else record["report"]).update(changes)
+            return json.dumps(record), values
+
+        describe(path, forge)
+
+    return change
+
+
+CRAFTED = [
+    *(nest_too_deep, scale_by_text, put_whole_numbers, put_nan),
+    *(reporting(losses=["x"]), reporting(losses=[float("nan")]), reporting(losses=5)),
+    *(reporting(learned=["a"]), reporting(learned=[-1]), reporting(n_steps=None)),
+    *(reporting(n_skipped=1.5), reporting(checkpointing="no"), reporting(stop_reason="time")),
+    *(reporting(base_name=5), reporting(rank="8"), reporting(layers=[{"name": 5}])),
+]
 
 
 @pytest.mark.parametrize("damage", [cut, put_a_pickle, put_another_keys, *CRAFTED])

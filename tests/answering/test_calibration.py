@@ -311,7 +311,20 @@ SPOILT = {
     "of another version": lambda text: resealed(text, format=99),
     "another mode": lambda text: resealed(text, strategies=[{"mode": "guess", "n_steps": 0}]),
     "no examples": lambda text: resealed(text, examples=3),
+    "an empty list of examples": lambda text: resealed(text, examples=[]),
+    "a list": lambda text: seal([], "calibration"),
+    "nan": lambda text: text_with(text, bits_per_byte=[float("nan")] * 3),
+    "too few numbers": lambda text: text_with(text, seconds=[1.0]),
+    "a text": lambda text: text_with(text, bits_per_byte=["x"] * 3),
+    "endless": lambda text: text_with(text, question_tokens=float("inf")),
+    "without reading": lambda text: resealed(text, strategies=[{"mode": "base", "n_steps": 0}] * 3),
 }
+
+
+def text_with(text, **changes):
+    """Return a file whose checksum fits and whose first example is changed."""
+    examples = unseal(text.encode(), "calibration")["examples"]
+    return resealed(text, examples=[{**examples[0], **changes}, *examples[1:]])
 
 
 def resealed(text, **changes):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +15,8 @@ import torch
 from sift_core import InvalidInputError
 from sift_core.answering import FineTuningSettings, collection, learn_collection
 from sift_core.answering.collection import MANIFEST, load_learned
+from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME
+from sift_core.files import seal, unseal
 from sift_core.types import DocumentSample
 from tests.answering.plain_peft import assert_same_state, lora, state_of
 
@@ -119,3 +124,119 @@ def test_no_chunk_is_refused(lm, tmp_path):
     with pytest.raises(InvalidInputError, match="n_chunks"):
         learned(lm, tmp_path, n_chunks=0)
     assert not list(tmp_path.iterdir())
+
+
+def flip_a_bit(folder, other):
+    path = folder / WEIGHTS_NAME
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 0x40  # the highest bit of a float32's exponent
+    path.write_bytes(content)
+
+
+def change_alpha(folder, other):
+    path = folder / CONFIG_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"lora_alpha": 1600}))
+
+
+def swap(folder, other):
+    for name in (WEIGHTS_NAME, CONFIG_NAME):
+        os.replace(other / name, folder / name)
+
+
+def link(folder, other):
+    (folder / WEIGHTS_NAME).unlink()
+    (folder / WEIGHTS_NAME).symlink_to(other / WEIGHTS_NAME)
+
+
+def link_to_a_device(folder, other):
+    (folder / WEIGHTS_NAME).unlink()
+    (folder / WEIGHTS_NAME).symlink_to("/dev/zero")
+
+
+def delete(folder, other):
+    (folder / CONFIG_NAME).unlink()
+
+
+def cut(folder, other):
+    os.truncate(folder / WEIGHTS_NAME, 100)
+
+
+@pytest.mark.parametrize(
+    "damage", [flip_a_bit, change_alpha, swap, link, link_to_a_device, delete, cut]
+)
+def test_a_damaged_adapter_is_refused(lm, tmp_path, damage):
+    learned(lm, tmp_path / "mine")
+    learned(lm, tmp_path / "other", n_chunks=3)
+    damage(tmp_path / "mine", tmp_path / "other")
+    for use in (
+        lambda: load_learned(tmp_path / "mine", lm),
+        lambda: learned(lm, tmp_path / "mine"),
+    ):
+        with pytest.raises(InvalidInputError, match="run `sift learn` again"):
+            use()
+
+
+@contextmanager
+def disk_that_is_full_after(n_bytes):
+    """Refuse to write beyond a number of bytes of any file, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("n_bytes", [0, 100, 1000])  # the configuration has some 800
+def test_a_full_disk_leaves_no_half_file_and_the_next_call_learns(lm, tmp_path, n_bytes):
+    whole = learned(lm, tmp_path / "whole")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
+    with disk_that_is_full_after(n_bytes):
+        with pytest.raises(InvalidInputError, match="make room"):
+            learned(lm, tmp_path / "new")
+        with pytest.raises(OSError, match="too large"):
+            whole.save(tmp_path / "whole")
+    assert not list((tmp_path / "new").iterdir())
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
+    assert torch.equal(learned(lm, tmp_path / "new").values, whole.values)
+
+
+def test_what_is_learned_is_not_begun_where_it_cannot_be_kept(lm, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInputError, match="of no use"):
+        learned(lm, tmp_path / "file" / "below", on_step=lambda *_: pytest.fail("it has begun"))
+
+
+# A forger makes the checksum fit, so each value is looked at.
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": None},
+        {"files": {}},
+        {"files": {"../../etc/passwd": "0"}},
+        {"files": {WEIGHTS_NAME: None, CONFIG_NAME: None}},
+        {"identity": None},
+        {"model": 5},
+        {"fingerprint": []},
+        {"format": "2"},
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_forged_manifest_is_refused(lm, tmp_path, changes, is_missing):
+    learned(lm, tmp_path)
+    path = tmp_path / MANIFEST
+    content = unseal(path.read_bytes(), MANIFEST) | changes
+    if is_missing:
+        content.pop(next(iter(changes)))
+    path.write_bytes(seal(content, MANIFEST))
+    for use in (lambda: load_learned(tmp_path, lm), lambda: learned(lm, tmp_path)):
+        with pytest.raises(InvalidInputError, match="run `sift learn` again"):
+            use()
+
+
+@pytest.mark.parametrize("content", [None, 5, "text", [], {}, [[]], {"format": None}], ids=repr)
+def test_a_forged_manifest_of_another_form_is_refused(lm, tmp_path, content):
+    (tmp_path / MANIFEST).write_bytes(seal(content, MANIFEST))
+    with pytest.raises(InvalidInputError, match="run `sift learn` again"):
+        load_learned(tmp_path, lm)

@@ -13,6 +13,7 @@ from sift_core import (
     InvalidInputError,
 )
 from sift_core.answering import AnswerEngine, AnswerRequest, LearningOptions
+from sift_core.types import CandidatePool, Query
 from tests.engines import engine_of
 
 QUESTION = "How do I read the rows of a table?"
@@ -263,3 +264,13 @@ def test_what_an_engine_cannot_use_is_refused_at_once(make_engine):
     for wrong in (3, {3: 1}):
         with pytest.raises(InvalidInputError, match="`generation` must be a mapping"):
             replace(make_engine(), generation=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["text", None, 5, ["x"]], ids=repr)
+def test_candidates_at_hand_need_a_query_and_a_pool(small_lm, wrong):
+    engine = engine_of(small_lm, ["a shelf", "a boat"])
+    pool = CandidatePool.empty(dimension=3)
+    with pytest.raises(InvalidInputError, match="`query` must be of the class Query"):
+        engine.choose_from(wrong, pool)
+    with pytest.raises(InvalidInputError, match="`pool` must be of the class CandidatePool"):
+        engine.choose_from(Query(text="x"), wrong)

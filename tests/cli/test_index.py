@@ -220,6 +220,12 @@ SPOILED = {
     "no JSON": lambda text: "{",
     "something else's": lambda text: seal({"prefill": 3}, "cost.json").decode(),
     "other readers": lambda text: edited(text, lambda _: {"readers": {"sources": "0"}}),
+    "a list": lambda text: seal([], MEMORY_NAME).decode(),
+    "no readers": lambda text: edited(text, lambda _: {"readers": 5}),
+    "files as a list": lambda text: edited(text, lambda _: {"files": [1]}),
+    "a reason that is a list": lambda text: edited(
+        text, lambda of: {"files": {name: {"reason": [], "detail": ""} for name in of["files"]}}
+    ),
 }
 
 

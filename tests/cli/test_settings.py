@@ -56,6 +56,25 @@ def test_a_named_file_replaces_the_users_own(elsewhere):
         settings_file(Path("no.toml"))
 
 
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("where", ["a name that is too long", "a device that refuses to be read"])
+def test_an_own_file_that_cannot_be_read_stops_no_command(where, sift, monkeypatch):
+    if where == "a name that is too long":
+        monkeypatch.setenv("XDG_CONFIG_HOME", f"/{'a' * 300}")
+    else:
+        Path(OWN).parent.mkdir(parents=True)
+        Path(OWN).symlink_to("/proc/self/mem")
+    said = sift("ask", code=2).err
+    assert "note: the settings file" in said
+    assert "make it readable" in said
+    assert "there is no question" in said  # what was asked for is done
+
+
+def test_a_named_file_that_cannot_be_read_is_refused(refusal):
+    Path("named.toml").symlink_to("/proc/self/mem")
+    assert "cannot be read" in refusal("--config", "named.toml", "ask")
+
+
 def test_a_file_in_the_current_folder_has_no_effect(refusal, record):
     write('store = "qdrant:./data"\nembedder = "./evil"\nmodel = "./evil"\n', "sift.toml")
     assert "no index at faiss:.sift;" in refusal("search", "How?")

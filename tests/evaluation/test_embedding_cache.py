@@ -1,4 +1,6 @@
+import hashlib
 import logging
+from io import BytesIO
 
 import numpy as np
 import pytest
@@ -70,6 +72,7 @@ DAMAGES = {
     "a bit of a number": lambda content, other: content[:-40] + b"\x01" + content[-39:],
     "a list": lambda content, other: b"[]",
     "another file": lambda content, other: other,
+    "nothing": lambda content, other: b"",
 }
 
 
@@ -83,6 +86,20 @@ def test_a_damaged_file_is_made_again(tmp_path, caplog, damage):
         np.testing.assert_array_equal(counting(tmp_path).embed(TEXTS), EXPECTED)
     assert "made again" in caplog.text
     np.testing.assert_array_equal(counting(tmp_path, no_embedder).embed(TEXTS), EXPECTED)
+
+
+@pytest.mark.parametrize("rows", [[["x"]], [[np.nan]], [[None]], 5.0, None], ids=repr)
+def test_a_forged_file_is_made_again(tmp_path, rows):
+    cache = counting(tmp_path)
+    cache.embed(TEXTS)
+    forged, path = BytesIO(), cache.path_of(TEXTS[:2])
+    if rows is None:
+        np.savez(forged, rows=np.ones(2))
+    else:
+        np.save(forged, np.array(rows))
+    content = forged.getvalue()
+    path.write_bytes(content + hashlib.sha256(path.name.encode() + content).digest())
+    np.testing.assert_array_equal(counting(tmp_path).embed(TEXTS), EXPECTED)
 
 
 def test_an_embedder_of_another_name_is_refused(tmp_path):

@@ -148,3 +148,10 @@ def test_a_cap_of_any_size_is_one(backend):
     selector = ContextSelector(backend=backend)
     capped = selector.select(rows[0], rows, 3, limits=Limits(groups=[1] * 10, max_per_group=2**70))
     np.testing.assert_array_equal(capped.positions, selector.select(rows[0], rows, 3).positions)
+
+
+@pytest.mark.parametrize("values", [5, 5.0, {}, {0: 1}, {1, 2}, np.array(5), iter("ab")], ids=repr)
+@pytest.mark.parametrize("pair", [("groups", "max_per_group"), ("costs", "budget")], ids=str)
+def test_what_is_no_row_of_values_is_refused_by_name(pair, values):
+    with pytest.raises(InvalidInputError, match=f"`{pair[0]}` must be a list of one value"):
+        Limits(**{pair[0]: values, pair[1]: 1})

@@ -142,8 +142,8 @@ class SIFTRetriever(LangChainOptions, BaseRetriever):
         widest = fetch_k if most is None else _count("max_fetch_k", most)
         if not k <= fetch_k <= widest:
             raise InvalidInputError(
-                f"`k`, `fetch_k` and `max_fetch_k` must not fall, got {k}, {fetch_k} and {most}: "
-                f"`k` are chosen of `fetch_k` or more candidates"
+                f"`k` must be <= `fetch_k`, and `fetch_k` <= `max_fetch_k`, got {k}, {fetch_k} and "
+                f"{most}: `k` are chosen of `fetch_k` or more candidates; raise the later ones"
             )
         options = call._options(n_select=k, n_candidates=fetch_k)
         source: CandidateSource = VectorStoreSource(

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from sift_core.checks import as_number, short_repr
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.files import write_whole
 
 try:
     import torch
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file, save
 except ImportError as error:
     raise MissingDependencyError("torch and safetensors", extra="fine-tune") from error
 
@@ -163,7 +164,7 @@ class Adapter:
         are; the file is the same.
 
         Args:
-            folder: Made where it is missing. Its two files are replaced.
+            folder: Made where it is missing. Its two files are replaced, each as a whole.
 
         Raises:
             OSError: If it cannot be written to, for instance because the disk is full.
@@ -183,11 +184,11 @@ class Adapter:
             fan_in_fan_out=self.layout.fan_in_fan_out,
             inference_mode=True,
         )
-        try:
-            save_file(self.tensors(), place / WEIGHTS_NAME, metadata={"format": "pt"})
-        except SafetensorError as error:  # what safetensors makes of a full disk
-            raise OSError(f"{WEIGHTS_NAME} could not be written: {error}") from error
-        config.save_pretrained(str(place))
+        with TemporaryDirectory(dir=place) as draft:
+            config.save_pretrained(draft)
+            described = Path(draft, CONFIG_NAME).read_bytes()
+        write_whole(place / WEIGHTS_NAME, save(self.tensors(), metadata={"format": "pt"}))
+        write_whole(place / CONFIG_NAME, described)
 
     @classmethod
     def load(cls, folder: str | Path, *, key: str = "") -> Adapter:

