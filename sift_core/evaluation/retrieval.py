@@ -222,7 +222,7 @@ def measure(
     n_chosen = max(check_metric(one)[1] for one in metrics)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
     n_versions = np.bincount(versions.originals).tolist()
-    own_rows = [
+    own_rows: list[IntArray | list[int]] = [
         [] if question.own_row is None else np.flatnonzero(versions.originals == question.own_row)
         for question in questions
     ]
