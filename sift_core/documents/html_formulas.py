@@ -90,7 +90,7 @@ def _line(formula: Any) -> str:
             text = f" {text} "
         node.clear()
         node.append(text)
-    return formula.get_text()
+    return str(formula.get_text())
 
 
 def _term(text: str) -> str:

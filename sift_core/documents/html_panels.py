@@ -24,7 +24,7 @@ def open_panels(page: Any) -> None:
     for panel in page.find_all(hidden=True):
         if panel["hidden"] == "until-found" or panel.get("role") == "tabpanel":
             del panel["hidden"]
-    labelled = {}
+    labelled: dict[str, Any] = {}
     for panel in page.find_all(attrs={"aria-labelledby": True}):
         for name in panel["aria-labelledby"].split():
             labelled.setdefault(name, panel)
