@@ -10,6 +10,7 @@ from typing import Any, get_args
 from sift_core.checks import as_count, check_text
 from sift_core.documents.cutting import Cutter, TextFormat
 from sift_core.documents.headings import Heading, markdown_headings, path_at, rst_headings
+from sift_core.documents.tables import header_at, leave_room_for_header, markdown_tables
 from sift_core.errors import InvalidInputError
 from sift_core.types import Document, Metadata
 
@@ -41,9 +42,11 @@ class Chunker:
     heading), where either can be.
 
     Nothing is lost but whitespace at both ends: the chunks hold every other character once, in
-    order. The cut is deterministic, by semantic-text-splitter
-    and tree-sitter's grammars. Takes about a second for 1 MB; but minutes where 100 kB of
-    Python or reStructuredText are one deeply nested expression, as in some generated files.
+    order. A chunk that begins in the rows of a Markdown table starts with the table's header again,
+    unless that takes more than half a chunk; "start" and "end" leave the header out. The cut is
+    deterministic, by semantic-text-splitter and tree-sitter's grammars. Takes about a second for
+    1 MB; but minutes where 100 kB of Python or reStructuredText are one deeply nested expression,
+    as in some generated files.
 
     Args:
         max_characters: The largest chunk, >= 1, in characters, or in what `size` counts.
@@ -111,14 +114,29 @@ class Chunker:
         headings = _HEADINGS[format](text) if format in _HEADINGS else []
         cutter = Cutter(text, format, headings, capacity=self.max_size, count=self._count)
         chunks: list[Document] = []
-        for start, end in cutter.spans():
+        tables = [
+            table
+            for table in (markdown_tables(text) if format == "markdown" else [])
+            if 2 * self._count(text[table.start : table.body]) <= self.max_size
+        ]
+        spans = cutter.spans()
+        for table in tables:
+            spans = leave_room_for_header(
+                text,
+                spans,
+                table,
+                capacity=self.max_size,
+                count=self._count,
+                split=lambda span, size: cutter.split(span, "text", size),
+            )
+        for start, end in spans:
             added: dict[str, Any] = {"source": document_id, "start": start, "end": end}
             if path := path_at(headings, _visible(text, start)):
                 added["heading"] = path
             chunks.append(
                 Document(
                     document_id=f"{document_id}#{len(chunks)}",
-                    text=_trimmed(text, start, end),
+                    text=header_at(text, tables, start) + _trimmed(text, start, end),
                     metadata={**(metadata or {}), **added},
                 )
             )

@@ -109,7 +109,7 @@ class Cutter:
     def _fits(self, span: Span) -> bool:
         return self._size(span) <= self._capacity
 
-    def _split(self, span: Span, format: TextFormat, capacity: int) -> list[Span]:
+    def split(self, span: Span, format: TextFormat, capacity: int) -> list[Span]:
         """Return the library's cut of a part of the text."""
         splitter = _splitter(format, capacity, self._count)
         starts = [
@@ -133,7 +133,7 @@ class Cutter:
         may be a word, so such blocks are cut as plain text instead: at blank lines, lines, ....
         """
         capacity = self._capacity if capacity is None else capacity
-        spans = self._split(span, self._format, capacity)
+        spans = self.split(span, self._format, capacity)
         if self._format != "rst":
             return spans
         blocks = [start for start, _ in spans[1:] if self._depth(start) == 0]
@@ -142,7 +142,7 @@ class Cutter:
         for start, end in pairwise([span[0], *blocks, span[1]]):
             after = bisect_right(starts, start)
             is_cut = after < len(starts) and starts[after] < end
-            cut += self._split((start, end), "text", capacity) if is_cut else [(start, end)]
+            cut += self.split((start, end), "text", capacity) if is_cut else [(start, end)]
         return cut
 
     def _sections(self, span: Span) -> list[Span]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import math
 import os
+import re
 import tokenize
 from bisect import bisect_right
 from dataclasses import replace
 from io import BytesIO
 from itertools import accumulate
+from typing import Any
 
 from sift_core.documents.chunker import FORMAT_OF_SUFFIX, Chunker
 from sift_core.documents.cutting import TextFormat
@@ -22,8 +25,12 @@ from sift_core.documents.finding import (
     SkipReason,
     broken,
 )
+from sift_core.documents.readable import readable, unhyphenated, without_inline_files
+from sift_core.documents.scripts import lowered, raised
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import Document
+
+_SMALL = re.compile(r" *(\S{1,8})(\s*)")  # what may be an exponent or a footnote's mark
 
 
 def read_file(file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath:
@@ -48,15 +55,18 @@ def _chunks(file: FoundFile, content: bytes, chunker: Chunker) -> list[Document]
     format: TextFormat = FORMAT_OF_SUFFIX.get(suffix, "text")
     starts: list[int] = []
     if suffix == PDF_SUFFIX:
-        pages = _pages_of_pdf(content)
+        pages = unhyphenated([readable(page) for page in _pages_of_pdf(content)])
         text = "\n\n".join(pages)
         starts = [0, *accumulate(len(page) + 2 for page in pages[:-1])]
     elif suffix in HTML_SUFFIXES:
         from sift_core.documents.html import markdown_of_html
 
-        text, format = markdown_of_html(content), "markdown"
+        text = without_inline_files(readable(markdown_of_html(content)))
+        format = "markdown"
     else:
-        text = _text(content, format)
+        text = without_inline_files(_text(content, format))
+        text = text if format == "python" else readable(text)
+        text = unhyphenated([text])[0] if format == "text" else text
     try:
         chunks = chunker.split(text, format=format, document_id=file.source)
     except InvalidInputError as error:  # half a surrogate pair, which an escape can bring in
@@ -109,7 +119,7 @@ def _pages_of_pdf(content: bytes) -> list[str]:
         reader = pypdf.PdfReader(BytesIO(content))
         if reader.is_encrypted and not reader.decrypt(""):
             raise SkipError(SkipReason.ENCRYPTED, "needs a password")
-        texts = [page.extract_text() for page in reader.pages]
+        texts = [_page_text(page) for page in reader.pages]
     except SkipError:
         raise
     except DependencyError as error:
@@ -125,6 +135,39 @@ def _pages_of_pdf(content: bytes) -> list[str]:
     if not any(pages):
         raise SkipError(SkipReason.NO_TEXT, f"{len(pages)} pages")
     return pages
+
+
+def _page_text(page: Any) -> str:
+    """Return the text of a page of a PDF, in which small raised and lowered text is marked."""
+    pieces: list[tuple[str, float, float]] = []
+
+    def visit(text: str, outer: Any, matrix: Any, font: Any, size: float) -> None:
+        height = matrix[5] * outer[3] + matrix[4] * outer[1] + outer[5]
+        scale = math.hypot(matrix[2], matrix[3]) * math.hypot(outer[2], outer[3])
+        pieces.append((text, height, size * scale))
+
+    text: str = page.extract_text(visitor_text=visit)
+    if "".join(piece for piece, _, _ in pieces) != text:
+        return text
+    marked, base_height, base_size = "", 0.0, 0.0
+    for i, (piece, height, size) in enumerate(pieces):
+        small, rise = _SMALL.fullmatch(piece), height - base_height
+        before = marked.rstrip(" ")
+        is_near = abs(rise) < 0.7 * base_size and 0.45 * base_size < size < 0.9 * base_size
+        # The operator that raises text is not seen, but numbers right behind numbers are raised.
+        is_seen = abs(rise) > 0.05 * base_size
+        if not (small and before[-1:].strip() and is_near):
+            marked += piece
+            if piece.strip():
+                base_height, base_size = height, size
+        elif is_seen and rise < 0:
+            marked = before + lowered(before, small[1]) + small[2]
+        elif is_seen or (small[1].isdigit() and not before[-1].isalpha()):
+            after = small[2] or "".join(one[0] for one in pieces[i + 1 : i + 2])
+            marked = before + raised(before, small[1], after) + small[2]
+        else:
+            marked += piece
+    return marked
 
 
 def _text(content: bytes, format: TextFormat) -> str:

@@ -9,6 +9,8 @@ from itertools import islice
 from typing import Any
 
 from sift_core.documents.finding import SkipError, SkipReason, broken
+from sift_core.documents.html_formulas import write_formulas
+from sift_core.documents.html_panels import open_panels
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -19,8 +21,24 @@ except ImportError as error:
     package = "beautifulsoup4" if error.name == "bs4" else "markdownify"
     raise MissingDependencyError(package, extra="files") from error
 
-_NEVER_TEXT = ["script", "style", "template", "noscript", "svg", "iframe", "button"]
+_NEVER_TEXT = [
+    "script",
+    "style",
+    "template",
+    "noscript",
+    "svg",
+    "iframe",
+    "button",
+    "rt",
+    "rp",
+    "rtc",
+]
 _AROUND = ["nav", "header", "footer", "aside"]  # of a page that marks no main content
+# Elements of a line of their own, which markdownify joins with their neighbours.
+_BLOCKS = (
+    "address aside center details dialog fieldset figure footer form header hgroup legend main"
+    " option search summary"
+).split()
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LANGUAGE = re.compile(r"(?:language|lang|highlight(?:-source)?|brush)[-:]\s*([\w+#]+)")
 
@@ -73,6 +91,8 @@ def _markdown(page: bs4.BeautifulSoup) -> str:
     for mark in main.find_all("a"):  # the ¶ or # beside a heading
         if mark.find_parent(_HEADINGS) and len(mark.get_text(strip=True)) <= 1:
             mark.decompose()
+    for block in main.find_all(_BLOCKS):
+        block.name = "div"
     text = _CONVERTER.convert_soup(main).strip()
     if not text:
         raise SkipError(SkipReason.EMPTY, "a page without text; made by JavaScript?")
@@ -83,6 +103,8 @@ def _markdown(page: bs4.BeautifulSoup) -> str:
 
 def _main(page: bs4.BeautifulSoup) -> Any:
     """Return the element with the main content, without what is never read."""
+    write_formulas(page)
+    open_panels(page)
     for unread in [*page.find_all(_NEVER_TEXT), *page.find_all(hidden=True)]:
         unread.extract()
     for text in page.find_all(string=True):  # comments and the like of `<?xml ...?>` are no text
@@ -120,5 +142,6 @@ _CONVERTER = MarkdownConverter(
     escape_asterisks=False,
     escape_underscores=False,
     escape_misc=False,
+    table_infer_header=True,
     code_language_callback=_language,
 )

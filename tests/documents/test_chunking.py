@@ -28,12 +28,12 @@ def visible(text):
 
 def assert_lossless(text, chunks, max_characters):
     """Every visible character once, in order, in chunks that are no larger than allowed."""
-    assert "".join(visible(chunk.text) for chunk in chunks) == visible(text)
-    for chunk in chunks:
-        start, end = chunk.metadata["start"], chunk.metadata["end"]
-        assert text[start:end].strip() == chunk.text.strip() != ""
-        assert chunk.text == chunk.text.rstrip()
-        assert len(chunk.text) <= end - start <= max_characters
+    parts = [text[chunk.metadata["start"] : chunk.metadata["end"]] for chunk in chunks]
+    assert "".join(map(visible, parts)) == visible(text)
+    for chunk, part in zip(chunks, parts, strict=True):
+        assert part.strip() != ""
+        assert chunk.text.endswith(part.strip())  # a table's header may stand before it
+        assert max(len(chunk.text), len(part)) <= max_characters
     assert all(a.metadata["end"] <= b.metadata["start"] for a, b in pairwise(chunks))
     assert [chunk.document_id for chunk in chunks] == [f"x#{i}" for i in range(len(chunks))]
 
@@ -67,6 +67,8 @@ def test_a_stump_has_no_neighbour_with_room_for_it(format, text, max_characters)
     chunks = split(text, format, max_characters)
     spans = [(chunk.metadata["start"], chunk.metadata["end"]) for chunk in chunks]
     for i, chunk in enumerate(chunks):
+        if any("|" in near.text for near in chunks[max(0, i - 1) : i + 2]):
+            continue  # a table's header may take the room
         if len(chunk.text.strip()) < max_characters // 8:
             assert i == 0 or spans[i][1] - spans[i - 1][0] > max_characters
             assert i == len(spans) - 1 or spans[i + 1][1] - spans[i][0] > max_characters
@@ -227,6 +229,35 @@ def test_windows_line_ends_are_cut_at_the_same_places():
     here = [visible(text) for text in texts_of(split(GUIDE_MD, "markdown", 140))]
     there = [visible(text) for text in texts_of(split(windows, "markdown", 150))]
     assert there == here
+
+
+HEADER = "| Item | Net |\n|---|---|\n"
+TABLES = {
+    "with marks at both ends": (HEADER, "| cell {} | {} |\n"),
+    "without": ("Item | Net\n:--- | ---:\n", "cell {} | {}\n"),
+    "in a list": ("  | Item | Net |\n  | --- | --- |\n", "  | cell {} | {} |\n"),
+    "of long rows": (HEADER, "| cell {} | " + "words " * 60 + "cell {} |\n"),
+}
+
+
+@pytest.mark.parametrize(("header", "row"), TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize("max_characters", [120, 333])
+def test_every_chunk_of_a_long_table_has_its_header(header, row, max_characters):
+    table = header + "".join(row.format(i, 7 * i) for i in range(40))
+    text = f"# Prices\n\nAll in euros.\n\n{table}\nThe end of it.\n"
+    chunks = split(text, "markdown", max_characters)
+    assert_lossless(text, chunks, max_characters)
+    of_table = [chunk.text for chunk in chunks if "cell" in chunk.text]
+    assert len(of_table) > 2
+    assert all(chunk.count(header.strip()) == 1 for chunk in of_table)
+
+
+def test_neither_code_nor_a_header_over_half_a_chunk_is_repeated():
+    rows = "| a | b |\n" * 20
+    for text, size in ((f"```\n{HEADER}{rows}```", 90), (f"{HEADER}{rows}", len(HEADER) * 2 - 1)):
+        chunks = split(text, "markdown", size)
+        assert len(chunks) > 2
+        assert sum("Item" in chunk.text for chunk in chunks) == 1
 
 
 def count_words(text):
