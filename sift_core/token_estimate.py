@@ -71,7 +71,8 @@ def _pair_costs() -> npt.NDArray[np.int16]:
         + 0.6 * ((kind == _SPACE) & is_same)  # indented code
         + 1.2 * (codes == ord("\n"))
     )
-    return np.rint(_PER_TOKEN * costs).astype(np.int16).ravel()
+    whole: npt.NDArray[np.int16] = np.rint(_PER_TOKEN * costs).astype(np.int16)
+    return whole.ravel()
 
 
 _PAIR_COSTS = _pair_costs()

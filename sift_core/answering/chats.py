@@ -183,7 +183,7 @@ def with_fitting_length(
     """Return a request whose answer fits into the window beside the question.
 
     A length that does not fit becomes half of what the question leaves, so that documents have
-    the other half. The engine's default length becomes all of it at most.
+    the other half; in mode "base" all of it.
 
     Args:
         engine: Answers the request.
@@ -198,9 +198,7 @@ def with_fitting_length(
     answerer = engine.answerer_for(replace(request, max_new_tokens=1))
     answerer.check(query)
     room = 1 + answerer.room(answerer.prompt_for(query, CandidatePool.empty()))
-    n = request.max_new_tokens
-    if n is None:
-        n = min(engine.max_new_tokens, room)
-    elif n > room:
-        n = max(1, room // 2)
+    n = engine.max_new_tokens if request.max_new_tokens is None else request.max_new_tokens
+    if n > room:
+        n = room if request.mode is AnswerMode.BASE else max(1, room // 2)
     return replace(request, max_new_tokens=n if limit is None else min(n, limit))

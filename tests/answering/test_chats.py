@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from sift_core import InvalidInputError
-from sift_core.answering.chats import as_turns, chat_request, is_about_a_chat
+from sift_core.answering import AnswerEngine, AnswerRequest, LanguageModel
+from sift_core.answering.chats import (
+    as_turns,
+    chat_request,
+    is_about_a_chat,
+    with_fitting_length,
+)
 
 CASES = Path(__file__).parents[3] / "shared" / "cases" / "chats.jsonl"
 IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
@@ -143,6 +149,26 @@ def test_a_title_is_asked_for_by_a_system_text_or_of_the_turns_before():
     page = turn("user", "Generate a title page for the annual report.")
     for messages in (next_chat[2:], [*said, page], [turn("system", task), page]):
         assert chat_request(messages).mode == "auto"
+
+
+def test_a_length_leaves_half_of_the_window_to_documents(random_model):
+    """The window has 1,024 tokens, of which the question "hi" takes a few."""
+    model = LanguageModel.from_pretrained(random_model, device="cpu", dtype="float32")
+    lengths = {}
+    for default in (12, 100_000):
+        engine = AnswerEngine(language_model=model, generation={"max_new_tokens": default})
+        for mode in ("base", "context"):
+            for asked in (None, 7, 900, 32_000):
+                request = AnswerRequest.of("hi", {"mode": mode, "max_new_tokens": asked})
+                fitting = with_fitting_length(engine, request).max_new_tokens
+                lengths.setdefault((mode, asked), []).append(fitting)
+    room = lengths["base", 32_000][0]
+    assert 1000 < room < 1024
+    for mode, most in {"base": room, "context": room // 2}.items():
+        assert lengths[mode, None] == [12, most]
+        assert lengths[mode, 7] == [7, 7]
+        assert lengths[mode, 900] == [900, 900]  # what fits stays
+        assert lengths[mode, 32_000] == [most, most]
 
 
 def test_megabytes_are_read_at_once():
