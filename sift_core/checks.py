@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from numbers import Real
@@ -172,6 +173,14 @@ def check_instance(name: str, value: object, kind: type) -> None:
         raise InvalidInputError(
             f"`{name}` must be of the class {kind.__name__}, got {short_repr(value)}"
         )
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the line outside of this library that led here; in a thread of ours, at its start."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("sift_core."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def short_repr(value: object) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sift_core.checks import short_repr
+from sift_core.checks import short_repr, warn
 from sift_core.dates import by_date
 from sift_core.errors import EmptyEntryWarning, MissingKeyWarning
 from sift_core.explanation import Chosen
@@ -70,10 +69,17 @@ def choose(
     """
     pool = _with_vectors(pool, set())
     _check_keys(pool, options)
+    warn_of_one_vector(pool.document_ids, pool.texts, pool.embeddings)
+    return _chosen(pool, query, options, room)
+
+
+def _chosen(
+    pool: CandidatePool, query: Query, options: ChoiceOptions, room: int | None = None
+) -> Chosen:
+    """Return what `choose` does, of candidates that have vectors; it warns of nothing."""
     places: Sequence[Place] = ()
     if options.max_per_document is not None or options.merge_neighbors:
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
-    warn_of_one_vector(pool.document_ids, pool.texts, pool.embeddings)
     reading = read_pool(pool, query, options.words)
     selector = options.selector or _SELECTOR
     targets = None
@@ -155,7 +161,7 @@ def search(
         with timed(timings, "select"):
             record = hop.record(chosen, pool)
             if record.n_new:
-                chosen = choose(pool, query, options, room=room)
+                chosen = _chosen(pool, query, options, room)
         chosen = replace(chosen, hop=record)
     return replace(chosen, timings=timings)
 
@@ -198,7 +204,7 @@ async def asearch(
         with timed(timings, "select"):
             record = hop.record(chosen, pool)
             if record.n_new:
-                chosen = await in_thread(partial(choose, pool, query, options, room=room))
+                chosen = await in_thread(partial(_chosen, pool, query, options, room))
         chosen = replace(chosen, hop=record)
     return replace(chosen, timings=timings)
 
@@ -220,7 +226,7 @@ def compare_methods(chosen: Chosen, n_select: int) -> Mapping[str, Chosen]:
     others = {}
     for name, one in selectors.items():
         options = ChoiceOptions(n_select=n_select, words=0, selector=one)
-        others[name] = choose(chosen.pool, chosen.query, options)
+        others[name] = _chosen(chosen.pool, chosen.query, options)
     return {**others, "sift": chosen}
 
 
@@ -252,11 +258,10 @@ def _with_vectors(pool: CandidatePool, left_out: set[str]) -> CandidatePool:
     empty = {pool.document_ids[row] for row in np.flatnonzero(~has_vector).tolist()}
     if new := sorted(empty - left_out):
         left_out |= empty
-        warnings.warn(
+        warn(
             f"{len(new)} of {len(pool)} candidates are left out, since their vectors are all zero: "
             f"{short_repr(new)}; was an empty text embedded? Delete them, or embed them again",
             EmptyEntryWarning,
-            stacklevel=3,
         )
     return pool.take(np.flatnonzero(has_vector))
 
@@ -271,11 +276,10 @@ def _check_keys(pool: CandidatePool, options: ChoiceOptions) -> None:
         there = {str(each) for metadata in pool.metadata for each in metadata}
         if not there:
             continue
-        warnings.warn(
+        warn(
             f"no candidate has the metadata key {key!r}, so `{name}` does nothing; there are "
             f"{short_repr(sorted(there))}",
             MissingKeyWarning,
-            stacklevel=3,
         )
 
 

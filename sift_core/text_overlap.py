@@ -7,7 +7,6 @@ as two short sentences that state different facts. Only texts of chosen chunks a
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sift_core.checks import warn
 from sift_core.errors import SameVectorWarning
 from sift_core.protocols import Selector
 from sift_core.selection.context import ContextSelector
@@ -184,11 +184,10 @@ def warn_of_one_vector(
     if not shared.any() or len(first) < FEWEST_ALIKE or 2 * len(first) <= len(set(texts)):
         return False
     one, other = sorted(first.values())[:2]
-    warnings.warn(
+    warn(
         f"{len(first)} of {len(set(texts))} texts have one and the same vector, "
         f"{document_ids[one]!r} and {document_ids[other]!r} for example, so that only words tell "
         f"them apart: the embedder does not know their script; take a multilingual one",
         SameVectorWarning,
-        stacklevel=2,
     )
     return True

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from sift_core import ChoiceOptions, Query, choose, search
-from sift_core.errors import CandidateSourceError, EmptyEntryWarning
+from sift_core.choice import compare_methods
+from sift_core.errors import (
+    CandidateSourceError,
+    EmptyEntryWarning,
+    MissingKeyWarning,
+    SameVectorWarning,
+)
 from sift_core.sources import InMemorySource, OversamplingSource
 from sift_core.sources.content_ids import content_id
 from sift_core.types import Document
@@ -117,3 +123,17 @@ def test_points_of_qdrant_without_text_are_left_out():
         assert len(source.fetch(alone, 1)) == 0
     with pytest.raises(CandidateSourceError, match="pass the right `text_key`"):
         QdrantSource(client, "c", text_key="txt").fetch(QUERY, 9)  # none has one
+
+
+@pytest.mark.parametrize("words", [0.7, 0])
+def test_each_warning_comes_once_a_call_at_the_callers_line(words):
+    """A missing key was told again after the second hop, the others at lines of the library."""
+    same = InMemorySource(np.tile(ROWS[0], (N, 1)), TEXTS, metadata=[{"page": 1}] * N)
+    options = ChoiceOptions(n_candidates=20, words=words, document_key="file", max_per_document=5)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        compare_methods(search(same, QUERY, options), 3)
+        search(memory(), QUERY, ChoiceOptions(n_candidates=N))
+    kinds = [one.category for one in told]
+    assert kinds == [MissingKeyWarning, SameVectorWarning, EmptyEntryWarning]
+    assert {one.filename for one in told} == {__file__}

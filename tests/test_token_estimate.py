@@ -135,3 +135,37 @@ def test_a_budget_holds_in_every_script():
     query = Query(text="luggage", embedding=np.ones(len(texts)))
     chosen = choose(pool_of(texts), query, ChoiceOptions(n_select=20, max_tokens=500))
     assert 250 <= sum(counts[text] for text in chosen.chunks.texts) <= 500 * 1.2
+
+
+@pytest.mark.parametrize(
+    ("text", "n_tokens"),
+    [
+        ("", 0),
+        ("the", 1),  # a word, 0.85
+        ("\n" * 5, 9),  # 5 lines, 1.2 each, and 0.6 for each space behind a space
+        ("abc" * 20, 34),  # a word; 20 times "bc", 1.25 each; 52 letters beyond 8, 0.15 each
+        ("--==", 2),  # a sign, 0.1 for the same again, 0.4 for another, 0.1
+        ("\u00e9" * 5, 6),  # 1.2 each: whole numbers stay whole
+    ],
+)
+def test_costs_add_up(text, n_tokens):
+    assert estimated_tokens(text) == n_tokens
+
+
+def test_a_text_has_no_fewer_tokens_than_its_parts():
+    """Beside a token where words meet: a budget holds however texts are cut."""
+    parts = [
+        "the cat",
+        "\u9009\u62e9",
+        "\U0001f642",
+        "---",
+        "0123",
+        "  \n",
+        "aGVsbG8=",
+        "\ud83d",
+        "A",
+    ]
+    for one in parts:
+        for other in parts:
+            alone, together = map(estimated_tokens, (one, one + other))
+            assert alone <= together <= alone + estimated_tokens(other) + 1

@@ -32,13 +32,26 @@ _ROLES = {
 _ROLES_OF_TOOLS = ("tool", "function")
 _BLOCKS_OF_TEXT = ("text", "input_text", "output_text")
 _BLOCKS_OF_TOOLS = ("tool_result", "tool_use", "tool_call", "function_call", "function_call_output")
-_USER_LINE = re.compile(r"(?im)^\W{0,4}(?:user|human)\W{0,4}:")
-_MODEL_LINE = re.compile(r"(?im)^\W{0,4}(?:assistant|ai|bot|chatbot|model)\W{0,4}:")
-_ABOUT_A_CHAT = re.compile(
-    r"(?i)\b(?:titles?|headline|name|topics?|subject|tags?|categor\w+|summar\w+|follow.?ups?|"
-    r"autocomplet\w*|(?:search )?quer(?:y|ies)|emojis?)\b"
+_USER_LINE = re.compile(r"(?im)^[^\w\n]{0,4}(?:user|human)\W{0,4}:")
+_MODEL_LINE = re.compile(r"(?im)^[^\w\n]{0,4}(?:assistant|ai)\W{0,4}:")
+# What clients put before a chat: an element, or a heading of a line.
+_CHAT_BEGINS = re.compile(
+    r"(?im)<(?:chat_history|conversation)>|^[^\n:]{0,30}\b(?:chat|conversation)(?: history)?:\s*$"
 )
-_INSTRUCTIONS = 2000  # characters before the chat, at most
+_SENTENCE_ENDS = re.compile(r"(?<!\d)[.!?]\s|\n\n")
+_IMPERATIVE = re.compile(
+    r"(?im)^\W{0,8}(?:please |based on [^,\n]{1,60}, )?(?:analy[sz]e|create|determine|generate|"
+    r"give|propose|provide|suggest|summari[sz]e|write)\b"
+)
+_THE_CHAT = re.compile(
+    r"(?i)\b(?:the|this|our)(?: above| following| user's)? (?:chat|conversation|dialogue)"
+    r"(?: history)?(?=[^\w\s]|\s*$| (?:a|above|and|as|below|in|into|so|to|using|with|without)\b)"
+)
+_TITLE = re.compile(r"(?i)\b(?:titles?|headline)\b|\bconversation a name\b")
+_THING = re.compile(
+    rf"{_TITLE.pattern}|\b(?:tags|follow.?ups?|emojis?|search queries|search is necessary)\b"
+)
+_HEAD, _TAIL = 8000, 1000  # characters of a question that are looked at
 
 
 def as_turns(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
@@ -56,7 +69,7 @@ def as_turns(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
         InvalidInputError: If a role is unknown, or a user's turn has an image or other block that
             cannot be read.
     """
-    turns: list[Message] = []
+    turns: list[tuple[str, list[str]]] = []
     system: list[str] = []
     for i, message in enumerate(messages):
         role = _role(message)
@@ -72,12 +85,13 @@ def as_turns(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
             continue
         if role == "system":
             system.append(text)
-        elif turns and turns[-1]["role"] == role:
-            turns[-1] = {"role": role, "content": f"{turns[-1]['content']}\n{text}"}
+        elif turns and turns[-1][0] == role:
+            turns[-1][1].append(text)
         else:
-            turns.append({"role": role, "content": text})
-    first: list[Message] = [{"role": "system", "content": "\n".join(system)}] if system else []
-    return first + turns
+            turns.append((role, [text]))
+    if system:
+        turns.insert(0, ("system", system))
+    return [{"role": role, "content": "\n".join(texts)} for role, texts in turns]
 
 
 def _role(message: Mapping[str, Any]) -> str:
@@ -132,19 +146,43 @@ def chat_request(messages: Sequence[Mapping[str, Any]], **fields: Any) -> Answer
     if isinstance(length, int) and length < 1:
         del fields["max_new_tokens"]
     *history, question = turns
-    if is_about_a_chat(question["content"]):
+    if is_about_a_chat(question["content"], history):
         fields["mode"] = AnswerMode.BASE
     return AnswerRequest.of(question["content"], {**fields, "history": history})
 
 
-def is_about_a_chat(question: str) -> bool:
-    """Tell whether a client asks about a chat that its question holds: for a title or the like."""
-    user, model = _USER_LINE.search(question), _MODEL_LINE.search(question)
-    if not user or not model:
-        return False
-    start = min(user.start(), model.start())
-    before, after = question[:start], question[max(user.end(), model.end()) :]
-    return any(map(_ABOUT_A_CHAT.search, (before[:_INSTRUCTIONS], after[-_INSTRUCTIONS:])))
+def is_about_a_chat(question: str, history: Sequence[Message] = ()) -> bool:
+    """Tell whether a client asks, of a chat that it sends, for the title, tags or the like.
+
+    Documents are left out then, so the rule is strict: one sentence must name both the chat and
+    what to make of it, and stand before or behind the chat. A title may also be asked for in the
+    system's turn, or of the turns before.
+
+    Takes O(1) time: the beginning and the end of a question are looked at.
+    """
+    head, tail = question[:_HEAD], question[-_TAIL:]
+    if head.lstrip().startswith("### Task:") and "<chat_history>" in head:  # Open WebUI's, any of
+        return True
+    speakers = [_USER_LINE.search(head), _MODEL_LINE.search(head)]
+    starts = [one.start() for one in (*speakers, _CHAT_BEGINS.search(head)) if one]
+    if _CHAT_BEGINS.search(head) or all(speakers):
+        ends = [one.end() for line in (_USER_LINE, _MODEL_LINE) for one in line.finditer(tail)]
+        asked = f"{head[: min(starts)]}\n\n{tail[max(ends, default=0) :]}"
+        if _asks_for(_THING, asked):
+            return True
+        system = [turn["content"] for turn in history if turn["role"] == "system"]
+        return not min(starts) and _asks_for(_TITLE, "\n\n".join(system)[:_HEAD])
+    is_short = len(question) <= _TAIL and any(turn["role"] == "assistant" for turn in history)
+    return is_short and _asks_for(_TITLE, question)
+
+
+def _asks_for(thing: re.Pattern[str], text: str) -> bool:
+    """Tell whether one sentence is an imperative that names the chat and such a thing."""
+    patterns = (_IMPERATIVE, _THE_CHAT, thing)
+    return any(
+        all(pattern.search(sentence) for pattern in patterns)
+        for sentence in _SENTENCE_ENDS.split(text)
+    )
 
 
 def with_fitting_length(
@@ -153,7 +191,7 @@ def with_fitting_length(
     """Return a request whose answer fits into the window beside the question.
 
     A length that does not fit becomes half of what the question leaves, so that documents have
-    the other half. The engine's default length becomes all of it at most.
+    the other half; in mode "base" all of it.
 
     Args:
         engine: Answers the request.
@@ -168,9 +206,7 @@ def with_fitting_length(
     answerer = engine.answerer_for(replace(request, max_new_tokens=1))
     answerer.check(query)
     room = 1 + answerer.room(answerer.prompt_for(query, CandidatePool.empty()))
-    n = request.max_new_tokens
-    if n is None:
-        n = min(engine.max_new_tokens, room)
-    elif n > room:
-        n = max(1, room // 2)
+    n = engine.max_new_tokens if request.max_new_tokens is None else request.max_new_tokens
+    if n > room:
+        n = room if request.mode is AnswerMode.BASE else max(1, room // 2)
     return replace(request, max_new_tokens=n if limit is None else min(n, limit))

@@ -38,6 +38,7 @@ MAX_QUERIES = 16  # each embeds a text and fetches as many candidates as one alo
 # Values of a body: 1,000 vectors of 500 numbers. They are read in 0.1 s on two cores of a Zen 3.
 MAX_VALUES = 500_000
 MAX_CONTAINERS = 100_000  # lists, objects and their keys, which take five times as long as numbers
+MAX_ESCAPES = 2_000_000  # such as \u00e9 in texts; they are read in 0.1 s
 _BLOCK = 1 << 20  # bytes that are looked at in one step
 _MAX_REPAIRS = 10_000
 _LONE_SURROGATE = re.compile(
@@ -106,9 +107,15 @@ def check_values(body: bytes) -> None:
     Takes O(len(body)) time: 0.1 s for 32 MiB, in steps of a few milliseconds.
 
     Raises:
-        RefusedError: 413, if it has more than `MAX_VALUES` values, or more than `MAX_CONTAINERS`
-            lists, objects and keys.
+        RefusedError: 413, if it has more than `MAX_VALUES` values, more than `MAX_CONTAINERS`
+            lists, objects and keys, or more than `MAX_ESCAPES` escapes.
     """
+    if body.count(b"\\") > MAX_ESCAPES:
+        raise RefusedError(
+            f"the body must have at most {MAX_ESCAPES:,} escapes; send texts as UTF-8",
+            status=413,
+            code="request_too_large",
+        )
     n_values = body.count(b",")
     n_containers = body.count(b"[") + body.count(b"{") + body.count(b":")
     if n_values <= MAX_VALUES and n_containers <= MAX_CONTAINERS:

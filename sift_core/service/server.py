@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,9 @@ def serve_at(listener: socket.socket, app: FastAPI, *, on_start: Callable[[], ob
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_S,
     )
+    # What is there now stays: to look for waste in it took 0.3 s, in the middle of a large request.
+    gc.collect()
+    gc.freeze()
     on_start()
 
     class Server(uvicorn.Server):

@@ -1,18 +1,20 @@
 """Bodies made to cost more than they weigh, or to be misunderstood."""
 
+import gc
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import httpx
 import pytest
 from pydantic import ValidationError
 
 from sift_core import InMemorySource
-from sift_core.service import openai_models, rerank, search, status
+from sift_core.service import create_app, openai_models, rerank, search, status
 from sift_core.service.errors import RefusedError
 from sift_core.service.http import check_values
+from sift_core.service.server import listener_at, serve_at
 from tests.service.servers import (
     CHAT,
     PATIENCE_S,
@@ -217,6 +219,30 @@ def test_values_are_counted_before_they_are_made(body, is_small_enough):
         with pytest.raises(RefusedError, match="at most 500,000 values") as refused:
             check_values(body)
         assert refused.value.status == 413
+
+
+@pytest.mark.parametrize("text", [rb"\n", rb"\\", rb"\u00e9", rb"\ud83d"])
+def test_escapes_are_counted_before_they_are_read(text):
+    n = 2_000_000 // text.count(b"\\")
+    check_values(b'"' + text * n + b'"')
+    with pytest.raises(RefusedError, match="at most 2,000,000 escapes") as refused:
+        check_values(b'"' + text * (n + 1) + b'"')
+    assert refused.value.status == 413
+
+
+def test_what_a_service_begins_with_is_no_waste_to_look_for():
+    """A collection of waste amid a body of 100,000 lists stopped all others for 0.3 s."""
+
+    class Started(Exception):
+        pass
+
+    def stop():
+        assert gc.get_freeze_count() > 10_000
+        raise Started
+
+    with closing(listener_at("127.0.0.1", 0)) as listener, pytest.raises(Started):
+        serve_at(listener, create_app(), on_start=stop)
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ def test_a_length_that_no_window_has_is_cut(ask, length):
 
 
 def test_a_title_for_a_chat_is_written_without_documents(ask):
-    task = "Suggest a title of three words.\n### Chat:\nUSER: How do I fold?\nASSISTANT: In half."
+    task = "Suggest a title for the chat below.\nUSER: How do I fold?\nASSISTANT: In half."
     answer = ask(task, model="tiny:fine_tune")
     assert answer.sift["mode"] == "base"
     assert answer.sift["sources"] == []

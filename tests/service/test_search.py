@@ -61,6 +61,18 @@ def test_picks_and_candidates_are_the_librarys(search, embedder, source, options
     assert found["query"] == QUESTION
 
 
+def test_a_file_gives_as_many_chunks_as_are_asked_for(embedder):
+    """The two nearest chunks, each with half of the question's words, are of one file."""
+    texts = ["how to fold", "a boat of paper", "a boat", "tea"]
+    files = [{"source": name} for name in ("a.md", "a.md", "b.md", "c.md")]
+    source = InMemorySource(embedder.embed_documents(texts), texts, metadata=files)
+    with service(source=source, embedder=embedder) as client:
+        for most, chosen in {1: ["a.md", "b.md"], 2: ["a.md", "a.md"]}.items():
+            body = {"query": QUESTION, "n_select": 2, "words": 0, "max_per_document": most}
+            chunks = client.post("/search", json=body).json()["columns"]["sift"]["chunks"]
+            assert sorted(one["metadata"]["source"] for one in chunks) == chosen
+
+
 def test_methods_stand_side_by_side_and_copies_show(search, embedder, source):
     columns = search(n_select=4, compare=True)["columns"]
     assert list(columns) == ["nearest", "mmr", "sift"]

@@ -320,3 +320,8 @@ async def test_the_choice_of_nodes_does_not_run_in_the_event_loop(
     found = index.as_retriever(similarity_top_k=9).retrieve(question)
     await SIFTSynthesizer(engine, mode="context").asynthesize(question, found)
     assert in_thread
+
+
+def test_the_llm_takes_a_length_as_other_llms_do(engine):
+    expected = engine.language_model.generate("Hello", max_new_tokens=2).text
+    assert EngineLLM(engine).complete("Hello", max_tokens=2).text == expected

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import struct
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from sift_core.checks import as_finite_array, short_repr
+from sift_core.checks import as_finite_array, short_repr, warn
 from sift_core.errors import CandidateSourceError, EmptyEntryWarning, InvalidInputError
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.sources.content_ids import is_content_of
@@ -111,11 +110,10 @@ class PointReader:
         empty = {str(p.id) for p, text in zip(points, texts, strict=True) if text is None}
         if new := sorted(empty - self._seen):
             self._seen.update(new)
-            warnings.warn(
+            warn(
                 f"{len(new)} point(s) of {self.place} are left out, since they have no text under "
                 f"{self.text_key!r}: {short_repr(new)}; delete them, or write them anew",
                 EmptyEntryWarning,
-                stacklevel=4,
             )
         return kept
 

@@ -156,7 +156,10 @@ def _request(
         {"role": each.role.value, "content": [_block(block) for block in each.blocks]}
         for each in messages
     ]
-    request = chat_request(said, **{"mode": "base", **settings})
+    settings = {"mode": "base", **settings}
+    if "max_tokens" in settings:  # as LlamaIndex's other models call it
+        settings["max_new_tokens"] = settings.pop("max_tokens")
+    request = chat_request(said, **settings)
     return with_fitting_length(engine, request)
 
 
