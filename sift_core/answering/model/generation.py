@@ -9,6 +9,7 @@ from typing import Any
 
 from sift_core.answering.model.fair_lock import FairLock
 from sift_core.answering.model.generation_options import ListenerError
+from sift_core.answering.model.prompt_tokens import turn_ends
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import FinishReason
@@ -105,7 +106,14 @@ def generate_batch(
 
     width, device = max(sizes), model.device
     settings = {"do_sample": False, "pad_token_id": pad_id, **options}
+    # Folders disagree: the end of a turn may stand in the settings, the tokenizer or the template.
+    known, texts = turn_ends(tokenizer)
+    stop = (*stop, *texts)
     ends = settings.get("eos_token_id", model.generation_config.eos_token_id)
+    ends = frozenset(ends if isinstance(ends, Sequence) else [ends])
+    if "eos_token_id" not in options:
+        ends = (ends | known) - {None}
+        settings["eos_token_id"] = sorted(ends) or None
     rows = _Rows(
         [
             TextReader(
@@ -118,7 +126,7 @@ def generate_batch(
             for size in sizes
         ],
         width=width,
-        ends=frozenset(ends if isinstance(ends, Sequence) else [ends]),
+        ends=ends,
         others=settings.pop("stopping_criteria", None) or (),
         lock=lock,
     )
@@ -169,8 +177,9 @@ class _Rows(StoppingCriteria):
         here: Any = input_ids[:, self._width :].cpu()  # once a step, not once a row
         for row, reader in enumerate(self._readers):
             if self._lengths[row] is None:
-                over[row] |= reader.is_needed and reader.read(here[row].tolist())
-                if over[row] or int(here[row, -1]) in self._ends:
+                is_end = int(here[row, -1]) in self._ends  # which is no part of the text
+                over[row] |= is_end or (reader.is_needed and reader.read(here[row].tolist()))
+                if over[row]:
                     self._lengths[row] = here.shape[1]
             over[row] = self._lengths[row] is not None
         return is_over.new_tensor(over)  # type: ignore[no-any-return]
@@ -243,11 +252,12 @@ class TextReader:
         Raises:
             ListenerError: If `on_text` raised.
         """
-        text, end = self._decoded(new_ids)
+        has_end = len(new_ids) > 0 and new_ids[-1] in ends
+        text, end = self._decoded(new_ids[:-1] if has_end else new_ids)
         text = text[:end]
         self._pass_on(text)
         is_short = len(new_ids) < max_new_tokens
-        is_whole = end is not None or is_short or (len(new_ids) > 0 and new_ids[-1] in ends)
+        is_whole = end is not None or is_short or has_end
         return Generation(
             text=text,
             n_prompt_tokens=self._n_prompt_tokens,

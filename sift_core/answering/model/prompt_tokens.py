@@ -42,6 +42,8 @@ _ANCHORS = ("\n", "a")
 # "<|fim_prefix|>", "<tool_call>". Gemma's "<h1>" and runs of spaces are ordinary text.
 _MARKUP = re.compile(r"<.*[|\uff5c_].*>|\[.+\]", re.DOTALL)
 
+_END = re.compile(r"<[^<>\s]+>")  # how a template writes an end that is no token of the tokenizer
+
 _twins: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _twins_lock = threading.Lock()
 
@@ -88,6 +90,31 @@ def prompt_ids(tokenizer: Any, prompt: Prompt, prefix_id: int) -> list[int]:
         return hider.answered_ids(messages, safe)
     encoded = _applied(tokenizer, safe, add_generation_prompt=True, return_dict=True)
     return list(encoded["input_ids"])
+
+
+def turn_ends(tokenizer: Any) -> tuple[frozenset[int], tuple[str, ...]]:
+    """Return the tokens that end an answer, and the texts where a template's end is no token.
+
+    The ends are the tokenizer's EOS token and what the chat template writes behind an answer,
+    with and without a next turn.
+    """
+    ids = {tokenizer.eos_token_id} - {None}
+    texts = []
+    if getattr(tokenizer, "chat_template", None):
+        controls, nonce = _controls(tokenizer), f"{secrets.randbelow(10**24):024d}"
+        turns = [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": f"1{nonce}"},
+            {"role": "user", "content": f"2{nonce}"},
+        ]
+        for chat in (turns[:2], turns):
+            with suppress(InvalidInputError):
+                rendered = _applied(tokenizer, chat, tokenize=False)
+                behind = rendered.partition(f"1{nonce}")[2].partition(f"2{nonce}")[0]
+                found = controls.among(_ids(tokenizer, behind, inside=True))
+                ids.update(found[:1])
+                texts += [] if found else _END.findall(behind)[:1]
+    return frozenset(ids), tuple(dict.fromkeys(texts))
 
 
 def _as_conversation(prompt: Prompt) -> Sequence[Message]:
