@@ -178,12 +178,13 @@ class Writes(transformers.LogitsProcessor):
     """Lets a model write these tokens."""
 
     def __init__(self, ids):
-        self.ids, self.width = ids, None
+        self.ids, self.n_read, self.n_written = ids, None, 0
 
     def __call__(self, input_ids, scores):
-        self.width = self.width or input_ids.shape[1]
+        is_next = input_ids.shape[1] - 1 == self.n_read
+        self.n_read, self.n_written = input_ids.shape[1], self.n_written + 1 if is_next else 1
         forced = torch.full_like(scores, -1e9)
-        forced[:, self.ids[input_ids.shape[1] - self.width]] = 0
+        forced[:, self.ids[self.n_written - 1]] = 0
         return forced
 
 

@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+from sift_core.answering.model.thoughts import template_settings
 from sift_core.checks import as_messages, check_text
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import Message
@@ -66,7 +67,9 @@ def text_ids(tokenizer: Any, text: str) -> list[int]:
     return _literal_ids(tokenizer, text, _controls(tokenizer), inside=False)
 
 
-def prompt_ids(tokenizer: Any, prompt: Prompt, prefix_id: int) -> list[int]:
+def prompt_ids(
+    tokenizer: Any, prompt: Prompt, prefix_id: int, template: Mapping[str, Any] | None = None
+) -> list[int]:
     """Return the tokens that an answer to `prompt` starts from.
 
     With a chat template, only the template opens and ends turns: contents that spell control
@@ -77,6 +80,7 @@ def prompt_ids(tokenizer: Any, prompt: Prompt, prefix_id: int) -> list[int]:
         tokenizer: The model's.
         prompt: A text, or the messages of a chat.
         prefix_id: Token that a text starts with where there is no chat template.
+        template: Variables of the chat template. Default: thinking is off.
 
     Raises:
         InvalidInputError: If the prompt is none, or the chat template refuses it.
@@ -84,11 +88,12 @@ def prompt_ids(tokenizer: Any, prompt: Prompt, prefix_id: int) -> list[int]:
     messages = _as_conversation(prompt)
     if not getattr(tokenizer, "chat_template", None):
         return [prefix_id, *text_ids(tokenizer, _as_plain_text(messages))]
-    hider = _Hider(tokenizer)
+    settings = template_settings(tokenizer, template)
+    hider = _Hider(tokenizer, settings)
     safe = hider.hidden(messages)
     if hider.n_hidden:
         return hider.answered_ids(messages, safe)
-    encoded = _applied(tokenizer, safe, add_generation_prompt=True, return_dict=True)
+    encoded = _applied(tokenizer, safe, add_generation_prompt=True, return_dict=True, **settings)
     return list(encoded["input_ids"])
 
 
@@ -207,8 +212,8 @@ class _Hider:
     survive a change of case.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, settings: Mapping[str, Any]) -> None:
+        self._tokenizer, self._settings = tokenizer, settings
         self.controls = _controls(tokenizer)
         self._nonce = f"{secrets.randbelow(10**24):024d}"  # nobody's text can contain it
         self._hidden: list[str] = []
@@ -244,7 +249,9 @@ class _Hider:
         ]
         ways = [hidden] if shown == hidden else [shown, hidden]
         texts = [
-            _applied(self._tokenizer, way, add_generation_prompt=True, tokenize=False)
+            _applied(
+                self._tokenizer, way, add_generation_prompt=True, tokenize=False, **self._settings
+            )
             for way in ways
         ]
         ids = [self.ids(text) for text in texts]
