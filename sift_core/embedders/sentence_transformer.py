@@ -143,7 +143,8 @@ def _document_reader(name: str, model: SentenceTransformer) -> tuple[Any, str | 
             f"the embedding model {name!r} needs a route for the tasks 'query' and 'document', "
             f"it has {', '.join(map(repr, first.sub_modules))}: {error}"
         ) from error
-    return first.sub_modules[route][0], route if route != first.default_route else None
+    routes: Any = first.sub_modules
+    return routes[route][0], route if route != first.default_route else None
 
 
 def _check_weights(model: str, folder: Path) -> None:
