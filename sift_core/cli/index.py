@@ -30,6 +30,7 @@ from sift_core.documents.updating import (
     UpdatePlan,
     unreadable,
 )
+from sift_core.embedders.prompts import model_of
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import DocumentIndex, Embedder
 
@@ -106,9 +107,9 @@ def index(
             stored = opened.files()
             if not prune:
                 refuse_to_drop(address, set(stored.values()), found)
-        recorded = opened.source.embedder_name if opened else None
-        name = embedder or recorded or flags.DEFAULT_EMBEDDER
-        if recorded and recorded != embedder:
+        recorded = model_of((opened and opened.source.embedder_name) or "")
+        name = model_of(embedder or recorded or flags.DEFAULT_EMBEDDER)
+        if recorded and not embedder:
             check_recorded_embedder(recorded, str(address))
         memory = FileMemory(
             None if address.is_server else address.location,
@@ -130,10 +131,10 @@ def index(
             dimension = len(model.embed_query("dimension"))
             if opened is None:
                 opened = stack.enter_context(
-                    open_for_writing(address, embedder_name=name, dimension=dimension)
+                    open_for_writing(address, embedder_name=model.name, dimension=dimension)
                 )
             # Now, not after the first batch was embedded: it keeps others from writing.
-            opened.source.prepare(embedder_name=name, dimension=dimension)
+            opened.source.prepare(embedder_name=model.name, dimension=dimension)
             n_added = _write_new(plan, opened.source, reading, model)
         assert opened is not None  # else there was nothing to read
         _delete_stale(plan, opened.source)

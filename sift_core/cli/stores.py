@@ -17,6 +17,7 @@ from sift_core.addresses import http_client
 from sift_core.cli.models import check_recorded_embedder, load_embedder
 from sift_core.cli.options import DEFAULT_STORE
 from sift_core.cli.output import Working
+from sift_core.embedders.prompts import model_of
 from sift_core.errors import CandidateSourceError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -199,9 +200,7 @@ def open_for_writing(
         from sift_core.sources import QdrantSource
 
         yield OpenedStore(
-            source=QdrantSource(
-                client, address.collection, embedder_name=recorded or embedder_name
-            ),
+            source=QdrantSource(client, address.collection, embedder_name=recorded),
             files=partial(_qdrant_files, collection) if is_there else dict,
         )
 
@@ -241,6 +240,11 @@ def open_with_embedder(store: str, embedder: str | None) -> Iterator[OpenedIndex
             check_recorded_embedder(name, str(address))
         with Working(f"Loading the embedder {name} …"):
             loaded = load_embedder(name)
+        if source.embedder_name not in (None, loaded.name):
+            raise InvalidInputError(
+                f"the documents of {address} are recorded as {source.embedder_name!r}, the model "
+                f"now embeds as {loaded.name!r}; index them again into another --store"
+            )
         yield OpenedIndex(address, source, loaded)
 
 
@@ -252,13 +256,13 @@ def named_embedder(
     Raises:
         InvalidInputError: If neither the store nor the user names one.
     """
-    name = source.embedder_name or asked
+    name = asked or source.embedder_name
     if name is None:
         raise InvalidInputError(
             f"the store {address} does not say which model embedded its documents; pass it with "
             f"--embedder"
         )
-    return name
+    return model_of(name)
 
 
 def _check_url(kind: str, url: str, collection: str) -> None:
@@ -282,7 +286,7 @@ def _no_index(address: StoreAddress) -> InvalidInputError:
 
 
 def _check_embedder(address: StoreAddress, recorded: str | None, asked: str | None) -> None:
-    if recorded and asked and recorded != asked:
+    if recorded and asked and asked not in (recorded, model_of(recorded)):
         raise InvalidInputError(
             f"the index at {address} was made with the embedder {recorded!r}, not {asked!r}; "
             f"leave --embedder out (and SIFT_EMBEDDER, and the settings file's), or index into "

@@ -20,9 +20,11 @@ from sift_core.checks import as_count, check_texts
 from sift_core.embedders.onnx_file import holds_graph
 from sift_core.embedders.packaged import MINILM, packaged_path
 from sift_core.embedders.precision import Precision
+from sift_core.embedders.prompts import Prompts
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.files import default_cache_folder
 from sift_core.processor import n_threads
+from sift_core.protocols import Embedder
 from sift_core.types import FloatArray
 
 try:
@@ -66,7 +68,7 @@ class OnnxEmbedder:
             activations of eight bits.
 
     Attributes:
-        name: Name of the model as it was asked for.
+        name: Name of the model as it was asked for, and the prompt of its documents if it has one.
         precision: What products are computed in.
         max_tokens: How many tokens of a text the model reads, its own marks counted.
 
@@ -88,7 +90,9 @@ class OnnxEmbedder:
             raise InvalidInputError(
                 f"the embedding model {model!r} {why_not}; take SentenceTransformerEmbedder"
             )
-        self.name, self.precision = model, precision
+        self._model, self.precision = model, precision
+        self._prompts = _prompts(folder)
+        self.name = self._prompts.recorded_name(model)
         self.max_tokens = int(_json(folder / "sentence_bert_config.json")["max_seq_length"])
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
@@ -97,8 +101,8 @@ class OnnxEmbedder:
         self._session = _session(self._graph(folder), 1 if precision == "int8" else n_threads())
 
     def count_tokens(self, text: str) -> int:
-        """Return how many tokens the model makes of a text, with its own marks at both ends."""
-        return len(self._counting.encode(text).ids)
+        """Return how many tokens the model makes of a document, its marks and prompt included."""
+        return len(self._counting.encode(self._prompts.document + text).ids)
 
     @cached_property
     def _counting(self) -> Tokenizer:
@@ -108,16 +112,25 @@ class OnnxEmbedder:
         return whole
 
     def embed_query(self, text: str) -> FloatArray:
-        """Return the embedding of a question, shape (d,), float32, of unit length."""
-        embedding: FloatArray = self.embed_documents([text])[0]
+        """Return the embedding of a question, shape (d,), float32, of unit length.
+
+        The model's prompt for questions is put before it.
+        """
+        embedding: FloatArray = self._embed([text], self._prompts.query)[0]
         return embedding
 
     def embed_documents(self, texts: Sequence[str]) -> FloatArray:
-        """Return embeddings, shape (n, d), float32, in the order of `texts`, of unit length."""
+        """Return embeddings, shape (n, d), float32, in the order of `texts`, of unit length.
+
+        The model's prompt for documents is put before each.
+        """
+        return self._embed(texts, self._prompts.document)
+
+    def _embed(self, texts: Sequence[str], prompt: str) -> FloatArray:
         check_texts("texts", texts)
         width = self._session.get_outputs()[0].shape[1]
         embeddings = np.empty((len(texts), width), dtype=np.float32)
-        rows = [one.ids for one in self._tokenizer.encode_batch([text.strip() for text in texts])]
+        rows = [one.ids for one in self._tokenizer.encode_batch([prompt + text for text in texts])]
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # little of a batch is padding
         n_at_once = 1 if self.precision == "int8" else self._batch_size
         batches = [order[start : start + n_at_once] for start in range(0, len(order), n_at_once)]
@@ -135,7 +148,7 @@ class OnnxEmbedder:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model's name: each process opens its own."""
         batch_size, precision = self._batch_size, self.precision
-        return partial(type(self), self.name, batch_size=batch_size, precision=precision), ()
+        return partial(type(self), self._model, batch_size=batch_size, precision=precision), ()
 
     def _embedded(self, rows: Sequence[Sequence[int]]) -> FloatArray:
         longest = max(map(len, rows))
@@ -158,8 +171,8 @@ class OnnxEmbedder:
             def is_sound(graph: Path) -> bool:
                 """Return whether a new graph gives the vectors of sentence-transformers."""
                 model = SentenceTransformerEmbedder(str(folder), device="cpu")
-                difference = self._probed(graph, n_threads()) - model.embed_documents(PROBES)
-                return bool(np.abs(difference).max() <= TOLERANCE)
+                found, expected = self._probed(graph, n_threads()), _embedded_probes(model)
+                return bool(np.abs(found - expected).max() <= TOLERANCE)
 
             pooling = _pooling(_json(folder / "1_Pooling" / "config.json"))
             export(folder, path, pooling=pooling or "", is_sound=is_sound)
@@ -195,7 +208,12 @@ class OnnxEmbedder:
     def _probed(self, graph: Path, threads: int) -> FloatArray:
         """Return the vectors that a graph gives."""
         self._session = _session(graph, threads)
-        return self.embed_documents(PROBES)
+        return _embedded_probes(self)
+
+
+def _embedded_probes(embedder: Embedder) -> FloatArray:
+    """Return the vectors of the probes, as documents and as questions."""
+    return np.vstack([embedder.embed_documents(PROBES), *map(embedder.embed_query, PROBES)])
 
 
 def _holds_graph(path: Path, make: Callable[[Path], object]) -> bool:
@@ -213,11 +231,11 @@ def refusal(folder: Path) -> str | None:
         kinds = [one["type"] for one in _json(folder / "modules.json")]
         settings = _json(folder / "sentence_bert_config.json")
         pooling = _json(folder / "1_Pooling" / "config.json")
-        prompts = folder / "config_sentence_transformers.json"
-        default_prompt = prompts.is_file() and _json(prompts).get("default_prompt_name")
+        prompts = _prompts(folder)
         is_bert = _json(folder / "config.json")["model_type"] == "bert"
         int(settings["max_seq_length"])
-        is_plain = not settings.get("do_lower_case") and not default_prompt
+        is_plain = not settings.get("do_lower_case")
+        is_plain = is_plain and (pooling.get("include_prompt", True) or not any(prompts))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return "is no folder of sentence-transformers as it is known here"
     names = [kind.rpartition(".")[2] for kind in kinds]
@@ -243,6 +261,14 @@ def exported_path(folder: Path) -> Path:
     for name in sorted((*folder.glob("*.json"), *folder.glob("1_Pooling/*.json"))):
         digest.update(name.read_bytes())
     return default_cache_folder() / "models" / f"embedder-{digest.hexdigest()[:32]}.onnx"
+
+
+def _prompts(folder: Path) -> Prompts:
+    path = folder / "config_sentence_transformers.json"
+    settings = _json(path) if path.is_file() else {}
+    if settings.get("truncate_dim"):
+        raise ValueError("its vectors are cut")
+    return Prompts.of(settings.get("prompts", {}), settings.get("default_prompt_name"))
 
 
 def _pooling(settings: dict[str, Any]) -> str | None:

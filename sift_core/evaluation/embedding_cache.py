@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from sift_core.checks import as_finite_array, check_texts
+from sift_core.embedders.prompts import model_of
 from sift_core.errors import InvalidInputError
 from sift_core.files import DAMAGE, default_cache_folder, write_whole
 from sift_core.progress import progress_bar
@@ -104,7 +105,7 @@ class EmbeddingCache:
 
     def path_of(self, block: Sequence[str], *, is_query: bool = False) -> Path:
         """Return the file of one block's embeddings, whether it is there or not."""
-        kind = [{"is_query": True}] if is_query else []
+        kind = [{"is_query": True, "has_prompt": True}] if is_query else []
         model = f"{self.model}@{self.version}" if self.version else self.model
         key = hashlib.sha256(json.dumps([model, *kind, *block]).encode()).hexdigest()
         return self.folder / f"{key}.npy"
@@ -137,7 +138,7 @@ class EmbeddingCache:
     @cached_property
     def _embedder(self) -> Embedder:
         embedder = self.make_embedder()
-        if embedder.name != self.model:
+        if self.model not in (embedder.name, model_of(embedder.name)):
             raise InvalidInputError(
                 f"`model` must be the embedder's name, which is {embedder.name!r}, got "
                 f"{self.model!r}: another name would mix embeddings of two models"

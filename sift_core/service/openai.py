@@ -152,6 +152,8 @@ def _asked(
 ) -> AnswerRequest:
     """Return the question to the engine."""
     generation: dict[str, Any] = {"stop": body.stops()} if body.stops() else {}
+    if body.chat_template_kwargs:
+        generation["chat_template_kwargs"] = body.chat_template_kwargs
     if body.is_sampled:
         from sift_core.answering.model.generation_options import MAX_SEED, seeded
 
@@ -238,8 +240,8 @@ async def _events_of(
                 yield _sent(shape.piece({"content": event}))
             else:
                 yield _sent({**shape.piece({}), "sift": event})
-        notes, reason = _citations(event.answer), event.answer.finish_reason
-        yield _sent({**shape.piece({"annotations": notes}, reason), "sift": _about(event)})
+        rest, reason = _beside_content(event.answer), event.answer.finish_reason
+        yield _sent({**shape.piece(rest, reason), "sift": _about(event)})
         if wants_usage:
             yield _sent({**shape.head(is_piece=True), "choices": [], "usage": _usage(event.answer)})
     except Exception as error:
@@ -280,8 +282,7 @@ class _Shape:
         answer = done.answer
         content: dict[str, Any] = {"text": answer.text}
         if self.is_chat:
-            notes = _citations(answer)
-            message = {"role": "assistant", "content": answer.text, "annotations": notes}
+            message = {"role": "assistant", "content": answer.text, **_beside_content(answer)}
             content = {"message": message}
         choice = {"index": 0, **content, "logprobs": None, "finish_reason": answer.finish_reason}
         return {
@@ -300,6 +301,12 @@ def _usage(answer: Answer) -> dict[str, int]:
         "completion_tokens": n_written,
         "total_tokens": n_read + n_written,
     }
+
+
+def _beside_content(answer: Answer) -> dict[str, Any]:
+    """Return the other fields of a message: the sources, and thoughts where there are any."""
+    thoughts = {"reasoning_content": answer.thoughts} if answer.thoughts else {}
+    return {"annotations": _citations(answer), **thoughts}
 
 
 def _citations(answer: Answer) -> list[dict[str, Any]]:

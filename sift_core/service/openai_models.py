@@ -89,6 +89,7 @@ class _Generation(Body):
     logit_bias: Annotated[dict[str, float], FewKeys] | None = Field(default=None, max_length=0)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    chat_template_kwargs: Annotated[dict[str, Any], FewKeys] | None = None
     sift: Sift = Field(default_factory=Sift)
 
     def stops(self) -> list[str]:

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from anyio import Semaphore, fail_after, to_thread
 from cachetools import TTLCache
 
+from sift_core.embedders.prompts import model_of
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.service.errors import RefusedError
 from sift_core.service.metrics import Metrics
@@ -181,7 +182,7 @@ class Service:
                 max_bytes=VECTOR_CACHE_BYTES,
                 on_lookup=partial(self.metrics.looked_up, "vectors"),
             )
-            self.embedder_name = PurePath(embedder.name).name
+            self.embedder_name = PurePath(model_of(embedder.name)).name
         if engine is not None:
             engine = replace(engine, source=source, embedder=self.embedder)
             name = PurePath(engine.language_model.name).name.replace(":", "-")

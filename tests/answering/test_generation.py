@@ -2,12 +2,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import transformers
+from transformers import AddedToken
 
 from sift_core import InvalidInputError
 from sift_core.answering import LanguageModel
 from sift_core.answering.model.generation import TextReader
 from sift_core.answering.model.generation_options import seeded
 from sift_core.answering.model.prompt_tokens import prompt_ids
+from tests.answering import shapes
 from tests.random_model import save_random_model
 
 CHAT = [
@@ -169,6 +172,70 @@ def test_a_model_in_circles_ends_unless_a_setting_says_how_often_it_may_repeat(t
     whole = lm.generate("hello", max_new_tokens=400, repetition_penalty=1.0, eos_token_id=None)
     assert whole.n_new_tokens == 400
     assert whole.text.startswith(ended.text)
+
+
+class Writes(transformers.LogitsProcessor):
+    """Lets a model write these tokens."""
+
+    def __init__(self, ids):
+        self.ids, self.n_read, self.n_written = ids, None, 0
+
+    def __call__(self, input_ids, scores):
+        is_next = input_ids.shape[1] - 1 == self.n_read
+        self.n_read, self.n_written = input_ids.shape[1], self.n_written + 1 if is_next else 1
+        forced = torch.full_like(scores, -1e9)
+        forced[:, self.ids[self.n_written - 1]] = 0
+        return forced
+
+
+CHATML = """
+{%- for m in messages -%}
+{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"""
+NO_LAST_END = CHATML.replace(
+    "+ '<|im_end|>\n' }}", "}}{% if not loop.last %}{{ '<|im_end|>\n' }}{% endif %}"
+)
+NO_END = "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}<|assistant|>"
+BARE = "{% for m in messages %}{{ m.content }} {% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "added", "eos", "in_settings", "end"),
+    [
+        # Of each three places that name an end, two name another one.
+        (CHATML, ["<|im_end|>", "<|endoftext|>"], "<|endoftext|>", "<s>", "<|im_end|>"),
+        (CHATML, ["<|im_end|>", "<|endoftext|>"], "<|endoftext|>", "<s>", "<|endoftext|>"),
+        (CHATML, ["<|im_end|>", "<|endoftext|>"], "<|endoftext|>", "<s>", "<s>"),
+        # The template ends a turn only where another follows.
+        (NO_LAST_END, ["<|im_end|>"], "<s>", "<s>", "<|im_end|>"),
+        # Nothing ends a turn, so the next one's beginning does.
+        (NO_END, ["<|user|>", "<|assistant|>"], "<s>", "<s>", "<|user|>"),
+        # The end is no token of this tokenizer.
+        (CHATML, [], "<s>", "<s>", "<|im_end|>"),
+        (BARE, ["<|end|>"], "<|end|>", None, "<|end|>"),
+        (None, ["<|end|>"], "<|end|>", "<s>", "<|end|>"),
+    ],
+)
+@pytest.mark.parametrize("is_special", [True, False])
+def test_each_end_of_a_turn_ends_an_answer(template, added, eos, in_settings, end, is_special):
+    tokenizer = shapes.byte_tokenizer()
+    tokenizer.add_tokens([AddedToken(one, special=is_special) for one in added])
+    tokenizer.eos_token, tokenizer.chat_template = eos, template
+    model = shapes.ALL_SHAPES["llama, tied head"]()
+    model.resize_token_embeddings(len(tokenizer))
+    model.config.max_position_embeddings = 256
+    ids = None if in_settings is None else tokenizer.convert_tokens_to_ids(in_settings)
+    model.generation_config.eos_token_id = ids
+    lm = LanguageModel(model, tokenizer)
+    text = f"Yes.{end}\n<|im_start|>user\nAnd"
+    writes = Writes(tokenizer(text, add_special_tokens=False)["input_ids"])
+    pieces = []
+    options = {"logits_processor": [writes], "max_new_tokens": 40, "on_text": pieces.append}
+    generation = lm.generate([{"role": "user", "content": "a"}], **options)
+    assert (generation.text, generation.finish_reason) == ("Yes.", "stop")
+    assert "".join(pieces) == "Yes."
+    assert generation.n_new_tokens == 4 + len(tokenizer(end, add_special_tokens=False)["input_ids"])
 
 
 LOGITS = torch.tensor([[1.0, 0.0, 2.0, -1.0]])

@@ -1,5 +1,6 @@
 """Addresses of stores, and what opening says where something is wrong."""
 
+import json
 import os
 
 import faiss
@@ -8,6 +9,7 @@ import pytest
 from sift_core import Document
 from sift_core.cli.stores import StoreAddress, open_for_writing, open_store
 from sift_core.documents import index_documents
+from sift_core.embedders.packaged import packaged_path
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.sources import FaissSource
 from sift_core.testing import HashingEmbedder
@@ -128,3 +130,40 @@ def test_a_store_that_does_not_say_its_embedder_needs_it_named(refusal, record, 
     search = ["search", "cats", "--store", "faiss:foreign"]
     assert "does not say which model embedded its documents; pass it with" in refusal(*search)
     assert len(record(*search, "--embedder", minilm.name)["chunks"]) == 1
+
+
+@pytest.mark.parametrize("kind", ["faiss:{}", "qdrant:{}#handbook"])
+def test_a_store_remembers_how_its_documents_were_embedded(elsewhere, sift, record, kind):
+    st = pytest.importorskip("sentence_transformers")
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    tokenizer = pytest.importorskip("tokenizers").Tokenizer
+    words = tokenizer.from_file(f"{packaged_path('all-MiniLM-L6-v2')}/tokenizer.json")
+    static = modules.StaticEmbedding(words, embedding_dim=8)  # of random rows
+    st.SentenceTransformer(modules=[static], device="cpu").save("model")
+    (elsewhere / "docs").mkdir()
+    (elsewhere / "docs/a.md").write_text("# Ships\n\nThey sail at dawn.\n", encoding="utf-8")
+
+    def options(place):
+        return "--embedder", "./model", "--store", kind.format(place)
+
+    def prompts(**prompts):
+        path = elsewhere / "model/config_sentence_transformers.json"
+        settings = {**json.loads(path.read_text()), "prompts": prompts}
+        path.write_text(json.dumps(settings), encoding="utf-8")
+
+    sift("index", "docs", *options("old"))
+    prompts(query="query: ")  # documents are embedded as before
+    sift("search", "ships", *options("old"))
+    prompts(document="text: ")
+    wrong = sift("search", "ships", *options("old"), code=2).err
+    assert "recorded as './model'" in wrong
+    assert "with the prompt 'text: '" in wrong
+    assert "index them again into another --store" in wrong
+    (elsewhere / "docs/b.md").write_text("# Shoes\n", encoding="utf-8")
+    assert "with the prompt 'text: '" in sift("index", "docs", *options("old"), code=2).err
+
+    sift("index", "docs", *options("new"))
+    embedder = record("search", "ships", *options("new"))["embedder"]
+    assert embedder == "./model; documents embedded with the prompt 'text: '"
+    prompts(document="other: ")
+    assert "with the prompt 'other: '" in sift("search", "ships", *options("new"), code=2).err

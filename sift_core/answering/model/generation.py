@@ -9,6 +9,8 @@ from typing import Any
 
 from sift_core.answering.model.fair_lock import FairLock
 from sift_core.answering.model.generation_options import ListenerError
+from sift_core.answering.model.prompt_tokens import turn_ends
+from sift_core.answering.model.thoughts import BEGIN, END, split_thoughts
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import FinishReason
@@ -36,16 +38,19 @@ class Generation:
     """What a model wrote.
 
     Args:
-        text: Without the prompt, special tokens, and the stop string or repetition that ended it.
+        text: Without the prompt, special tokens, thoughts, and the stop string or repetition that
+            ended it.
         n_prompt_tokens: What it read.
         n_new_tokens: What it wrote, tokens of a stop string or a repetition included.
         finish_reason: "stop" or "length".
+        thoughts: What stood before the text between <think> and </think>.
     """
 
     text: str
     n_prompt_tokens: int
     n_new_tokens: int
     finish_reason: FinishReason
+    thoughts: str = ""
 
 
 def generate_batch(
@@ -105,7 +110,14 @@ def generate_batch(
 
     width, device = max(sizes), model.device
     settings = {"do_sample": False, "pad_token_id": pad_id, **options}
+    # Folders disagree: the end of a turn may stand in the settings, the tokenizer or the template.
+    known, texts = turn_ends(tokenizer)
+    stop = (*stop, *texts)
     ends = settings.get("eos_token_id", model.generation_config.eos_token_id)
+    ends = frozenset(ends if isinstance(ends, Sequence) else [ends])
+    if "eos_token_id" not in options:
+        ends = (ends | known) - {None}
+        settings["eos_token_id"] = sorted(ends) or None
     rows = _Rows(
         [
             TextReader(
@@ -114,11 +126,12 @@ def generate_batch(
                 stop=stop,
                 ends_repetition=not settings["do_sample"] and _ON_REPETITION.isdisjoint(options),
                 on_text=None if on_text is None else listen,
+                is_open=tokenizer.decode(ids[-8:]).rstrip().endswith(BEGIN),
             )
-            for size in sizes
+            for size, ids in zip(sizes, prompts_ids, strict=True)
         ],
         width=width,
-        ends=frozenset(ends if isinstance(ends, Sequence) else [ends]),
+        ends=ends,
         others=settings.pop("stopping_criteria", None) or (),
         lock=lock,
     )
@@ -169,8 +182,9 @@ class _Rows(StoppingCriteria):
         here: Any = input_ids[:, self._width :].cpu()  # once a step, not once a row
         for row, reader in enumerate(self._readers):
             if self._lengths[row] is None:
-                over[row] |= reader.is_needed and reader.read(here[row].tolist())
-                if over[row] or int(here[row, -1]) in self._ends:
+                is_end = int(here[row, -1]) in self._ends  # which is no part of the text
+                over[row] |= is_end or (reader.is_needed and reader.read(here[row].tolist()))
+                if over[row]:
                     self._lengths[row] = here.shape[1]
             over[row] = self._lengths[row] is not None
         return is_over.new_tensor(over)  # type: ignore[no-any-return]
@@ -202,6 +216,8 @@ class TextReader:
         stop: Texts that end the text; none of them empty.
         ends_repetition: Whether such a text ends behind the first turn of what it repeats.
         on_text: Called with each new piece.
+        is_open: Whether the prompt has begun a thought. Default: False. Thoughts are known where
+            the tokenizer has a chat template; no piece and no stop string is looked for in them.
     """
 
     def __init__(
@@ -212,8 +228,13 @@ class TextReader:
         stop: Sequence[str] = (),
         ends_repetition: bool = False,
         on_text: Callable[[str], object] | None = None,
+        is_open: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
+        self._thinks, self._is_open = bool(getattr(tokenizer, "chat_template", None)), is_open
+        added = {i: one.content for i, one in tokenizer.added_tokens_decoder.items()}
+        # Decoded apart, since a special token would leave no text.
+        self._marks = {i: word for i, word in added.items() if word in (BEGIN, END)}
         self._n_prompt_tokens = n_prompt_tokens
         self._stop = tuple(stop)
         self._ends_repetition = ends_repetition
@@ -231,7 +252,7 @@ class TextReader:
         Raises:
             ListenerError: If `on_text` raised.
         """
-        text, end = self._decoded(new_ids)
+        _, text, end = self._decoded(new_ids)
         self._pass_on(text[: self._n_certain(text) if end is None else end])
         return end is not None
 
@@ -243,32 +264,42 @@ class TextReader:
         Raises:
             ListenerError: If `on_text` raised.
         """
-        text, end = self._decoded(new_ids)
+        has_end = len(new_ids) > 0 and new_ids[-1] in ends
+        thoughts, text, end = self._decoded(new_ids[:-1] if has_end else new_ids)
         text = text[:end]
         self._pass_on(text)
         is_short = len(new_ids) < max_new_tokens
-        is_whole = end is not None or is_short or (len(new_ids) > 0 and new_ids[-1] in ends)
+        is_whole = end is not None or is_short or has_end
         return Generation(
             text=text,
             n_prompt_tokens=self._n_prompt_tokens,
             n_new_tokens=len(new_ids),
             finish_reason="stop" if is_whole else "length",
+            thoughts=thoughts,
         )
 
-    def _decoded(self, ids: Sequence[int]) -> tuple[str, int | None]:
-        """Return the text, and where a stop string or a second turn begins in it, if one does."""
-        text: str = self._tokenizer.decode(
-            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+    def _decoded(self, ids: Sequence[int]) -> tuple[str, str, int | None]:
+        """Return thoughts, text, and where a stop string or second turn begins in it, if any."""
+        text, begin = "", 0
+        for i in [*(i for i, one in enumerate(ids) if one in self._marks), len(ids)]:
+            text += self._tokenizer.decode(
+                ids[begin:i], skip_special_tokens=True, clean_up_tokenization_spaces=False
+            ) + (self._marks[ids[i]] if i < len(ids) else "")
+            begin = i + 1
+        thoughts = ""
+        if self._thinks:
+            thoughts, text = split_thoughts(text, is_open=self._is_open)
         found = [start for stop in self._stop if (start := text.find(stop)) >= 0]
         repetition = repetition_at_the_end(text) if self._ends_repetition else None
         if repetition is not None and repetition.is_closed:
             found.append(repetition.start)
-        return text, min(found, default=None)
+        return thoughts, text, min(found, default=None)
 
     def _n_certain(self, text: str) -> int:
         """Return how many characters nothing that follows can take back."""
         certain = len(text.rstrip(REPLACEMENT))
+        if self._thinks and BEGIN.startswith(text.strip()):
+            return 0  # it may begin a thought
         for stop in self._stop:
             for size in range(min(len(stop) - 1, len(text)), 0, -1):
                 if text.endswith(stop[:size]):

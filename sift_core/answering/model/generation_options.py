@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
+from sift_core.answering.model.thoughts import check_template_settings
 from sift_core.checks import as_count, as_number, check_text, short_repr
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 
@@ -29,6 +30,7 @@ _OURS = frozenset(
     {"inputs", "input_ids", "inputs_embeds", "attention_mask", "labels", "max_new_tokens"}
     | {"assistant_early_exit", "stop_strings"}
 )
+_NOT_OF_MODELS = frozenset({"stop", "chat_template_kwargs"})  # what callers may pass all the same
 _LISTENERS = frozenset({"on_text", "on_step"})
 _OF_REQUESTS = ("mode", "filter", "history", "latency_s", "max_new_tokens")
 # What reads a setting, and so knows which values there are. Each is None where it has no effect.
@@ -45,12 +47,13 @@ _NO_EFFECT: Mapping[str, Any] = {"top_k": 0, "no_repeat_ngram_size": 0, "typical
 _SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p"})
 
 
-def check_options(model: Any, options: Mapping[str, Any]) -> None:
+def check_options(model: Any, tokenizer: Any, options: Mapping[str, Any]) -> None:
     """Refuse settings of generation that cannot be used, as far as that shows without the model.
 
     Args:
         model: A causal LM of transformers.
-        options: What its `generate` is to take, and `stop`.
+        tokenizer: The model's.
+        options: What its `generate` is to take, `stop`, and `chat_template_kwargs`.
 
     Raises:
         InvalidInputError: If one is unknown or out of its range, or it is not for callers.
@@ -67,10 +70,11 @@ def check_options(model: Any, options: Mapping[str, Any]) -> None:
             advice = f"did you mean `{near[0]}`?" if near else "see transformers.GenerationConfig"
             raise InvalidInputError(f"there is no option `{name}` of generation; {advice}")
     check_stop(options.get("stop", ()))
+    check_template_settings(tokenizer, options.get("chat_template_kwargs"))
     for name in ("num_beams", "num_return_sequences"):
         if options.get(name) is not None:
             as_count(name, options[name], minimum=1)
-    settings = {name: value for name, value in options.items() if name != "stop"}
+    settings = {name: value for name, value in options.items() if name not in _NOT_OF_MODELS}
     with generation_errors(options):
         copy.deepcopy(model.generation_config).update(**{"do_sample": False, **settings})
         for name, reader in _READERS.items():
@@ -87,7 +91,7 @@ def _option_names(kind: type) -> frozenset[str]:
     names = {name for name in vars(config()) if name[0] != "_"}
     for method in ("generate", "prepare_inputs_for_generation", "forward"):
         names |= inspect.signature(getattr(kind, method)).parameters.keys()
-    return frozenset(names | {"stop"}) - _OURS - {"self", "kwargs"}
+    return frozenset(names | _NOT_OF_MODELS) - _OURS - {"self", "kwargs"}
 
 
 def check_stop(stop: object) -> None:

@@ -288,22 +288,16 @@ class LanguageModel:
             on_text: Called with each new piece of the text as soon as it is certain. What it
                 raises ends the generation and passes on.
             prefix: From `read`, with the same adapter active: what need not be read again.
-            **options: Passed to `transformers`' `generate`. The text of beams comes in one piece.
+            **options: Passed to `transformers`' `generate`; `chat_template_kwargs` to the chat
+                template, where `enable_thinking` is False by default. Beams come in one piece.
 
         Raises:
             InvalidInputError: If prompt and continuation do not fit into the window, a stop
                 string is empty, or an option is unknown or out of its range.
             AnswerError: If the model fails.
         """
-        (written,) = self.generate_batch(
-            [prompt],
-            max_new_tokens=max_new_tokens,
-            stop=stop,
-            on_text=on_text,
-            prefix=prefix,
-            **options,
-        )
-        return written
+        options |= {"stop": stop, "on_text": on_text, "prefix": prefix}
+        return self.generate_batch([prompt], max_new_tokens=max_new_tokens, **options)[0]
 
     def generate_batch(
         self,
@@ -331,7 +325,8 @@ class LanguageModel:
             )
         check_stop(stop)
         self.check_generation(options)
-        ids = [self.check_prompt(prompt, max_new_tokens) for prompt in prompts]
+        template = options.pop("chat_template_kwargs", None)
+        ids = [self.check_prompt(prompt, max_new_tokens, template) for prompt in prompts]
         with generation_errors(options), self.lock.held(), torch.inference_mode():
             past = prefix and prefix.cache(self.model, ids[0], self._adapter_key, options)
             options = options if past is None else {**options, "past_key_values": past}
@@ -374,16 +369,18 @@ class LanguageModel:
             InvalidInputError: If there is one.
         """
         if options:
-            check_options(self.model, options)
+            check_options(self.model, self.tokenizer, options)
 
-    def check_prompt(self, prompt: Prompt, max_new_tokens: int) -> list[int]:
+    def check_prompt(
+        self, prompt: Prompt, max_new_tokens: int, template: Mapping[str, Any] | None = None
+    ) -> list[int]:
         """Return the prompt's tokens if they and an answer fit into the window.
 
         Raises:
             InvalidInputError: If they don't, or `max_new_tokens` < 1.
         """
         n_new = as_count("max_new_tokens", max_new_tokens, minimum=1)
-        ids = self.prompt_ids(prompt)
+        ids = self.prompt_ids(prompt, template)
         if len(ids) + n_new > self.window:
             raise InvalidInputError(
                 f"a prompt of {len(ids)} tokens and {short_repr(n_new)} new ones do not fit into "
@@ -391,10 +388,10 @@ class LanguageModel:
             )
         return ids
 
-    def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """Return the tokens that `generate` starts from.
+    def prompt_ids(self, prompt: Prompt, template: Mapping[str, Any] | None = None) -> list[int]:
+        """Return the tokens that `generate` starts from with these `chat_template_kwargs`.
 
         Raises:
             InvalidInputError: If the prompt is none, or the chat template refuses it.
         """
-        return prompt_ids(self.tokenizer, prompt, self._prefix_id)
+        return prompt_ids(self.tokenizer, prompt, self._prefix_id, template)

@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+from sift_core.answering.model.thoughts import template_settings
 from sift_core.checks import as_messages, check_text
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import Message
@@ -41,6 +42,8 @@ _ANCHORS = ("\n", "a")
 # How control tokens are written that are not marked special and no template names: Qwen's
 # "<|fim_prefix|>", "<tool_call>". Gemma's "<h1>" and runs of spaces are ordinary text.
 _MARKUP = re.compile(r"<.*[|\uff5c_].*>|\[.+\]", re.DOTALL)
+
+_END = re.compile(r"<[^<>\s]+>")  # how a template writes an end that is no token of the tokenizer
 
 _twins: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _twins_lock = threading.Lock()
@@ -64,7 +67,9 @@ def text_ids(tokenizer: Any, text: str) -> list[int]:
     return _literal_ids(tokenizer, text, _controls(tokenizer), inside=False)
 
 
-def prompt_ids(tokenizer: Any, prompt: Prompt, prefix_id: int) -> list[int]:
+def prompt_ids(
+    tokenizer: Any, prompt: Prompt, prefix_id: int, template: Mapping[str, Any] | None = None
+) -> list[int]:
     """Return the tokens that an answer to `prompt` starts from.
 
     With a chat template, only the template opens and ends turns: contents that spell control
@@ -75,6 +80,7 @@ def prompt_ids(tokenizer: Any, prompt: Prompt, prefix_id: int) -> list[int]:
         tokenizer: The model's.
         prompt: A text, or the messages of a chat.
         prefix_id: Token that a text starts with where there is no chat template.
+        template: Variables of the chat template. Default: thinking is off.
 
     Raises:
         InvalidInputError: If the prompt is none, or the chat template refuses it.
@@ -82,12 +88,38 @@ def prompt_ids(tokenizer: Any, prompt: Prompt, prefix_id: int) -> list[int]:
     messages = _as_conversation(prompt)
     if not getattr(tokenizer, "chat_template", None):
         return [prefix_id, *text_ids(tokenizer, _as_plain_text(messages))]
-    hider = _Hider(tokenizer)
+    settings = template_settings(tokenizer, template)
+    hider = _Hider(tokenizer, settings)
     safe = hider.hidden(messages)
     if hider.n_hidden:
         return hider.answered_ids(messages, safe)
-    encoded = _applied(tokenizer, safe, add_generation_prompt=True, return_dict=True)
+    encoded = _applied(tokenizer, safe, add_generation_prompt=True, return_dict=True, **settings)
     return list(encoded["input_ids"])
+
+
+def turn_ends(tokenizer: Any) -> tuple[frozenset[int], tuple[str, ...]]:
+    """Return the tokens that end an answer, and the texts where a template's end is no token.
+
+    The ends are the tokenizer's EOS token and what the chat template writes behind an answer,
+    with and without a next turn.
+    """
+    ids = {tokenizer.eos_token_id} - {None}
+    texts = []
+    if getattr(tokenizer, "chat_template", None):
+        controls, nonce = _controls(tokenizer), f"{secrets.randbelow(10**24):024d}"
+        turns = [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": f"1{nonce}"},
+            {"role": "user", "content": f"2{nonce}"},
+        ]
+        for chat in (turns[:2], turns):
+            with suppress(InvalidInputError):
+                rendered = _applied(tokenizer, chat, tokenize=False)
+                behind = rendered.partition(f"1{nonce}")[2].partition(f"2{nonce}")[0]
+                found = controls.among(_ids(tokenizer, behind, inside=True))
+                ids.update(found[:1])
+                texts += [] if found else _END.findall(behind)[:1]
+    return frozenset(ids), tuple(dict.fromkeys(texts))
 
 
 def _as_conversation(prompt: Prompt) -> Sequence[Message]:
@@ -180,8 +212,8 @@ class _Hider:
     survive a change of case.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, settings: Mapping[str, Any]) -> None:
+        self._tokenizer, self._settings = tokenizer, settings
         self.controls = _controls(tokenizer)
         self._nonce = f"{secrets.randbelow(10**24):024d}"  # nobody's text can contain it
         self._hidden: list[str] = []
@@ -217,7 +249,9 @@ class _Hider:
         ]
         ways = [hidden] if shown == hidden else [shown, hidden]
         texts = [
-            _applied(self._tokenizer, way, add_generation_prompt=True, tokenize=False)
+            _applied(
+                self._tokenizer, way, add_generation_prompt=True, tokenize=False, **self._settings
+            )
             for way in ways
         ]
         ids = [self.ids(text) for text in texts]
