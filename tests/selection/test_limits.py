@@ -150,7 +150,11 @@ def test_a_cap_of_any_size_is_one(backend):
     np.testing.assert_array_equal(capped.positions, selector.select(rows[0], rows, 3).positions)
 
 
-@pytest.mark.parametrize("values", [5, 5.0, {}, {0: 1}, {1, 2}, np.array(5), iter("ab")], ids=repr)
+@pytest.mark.parametrize(
+    "values",
+    [5, 5.0, {}, {0: 1}, {1, 2}, np.array(5), iter("ab")],
+    ids=lambda value: type(value).__name__,
+)
 @pytest.mark.parametrize("pair", [("groups", "max_per_group"), ("costs", "budget")], ids=str)
 def test_what_is_no_row_of_values_is_refused_by_name(pair, values):
     with pytest.raises(InvalidInputError, match=f"`{pair[0]}` must be a list of one value"):
