@@ -180,7 +180,7 @@ def warn_of_one_vector(
     tolerance = 1e-5 * np.abs(shared).max()
     alike = near[(np.abs(rows[near] - shared) <= tolerance).all(axis=1)].tolist()
     # Copies that differ in their signs alone may well have one vector.
-    first = {"".join(filter(str.isalnum, texts[row])): row for row in reversed(alike)}
+    first = {"".join(filter(str.isalnum, texts[row])) or texts[row]: row for row in alike[::-1]}
     if not shared.any() or len(first) < FEWEST_ALIKE or 2 * len(first) <= len(set(texts)):
         return False
     one, other = sorted(first.values())[:2]

@@ -43,7 +43,9 @@ def _fill_in(case, embedder):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sift_core.errors.UndatedWarning")  # our texts have no dates
+# Our texts have no dates, and no keys of any other name.
+@pytest.mark.filterwarnings("ignore::sift_core.errors.UndatedWarning")
+@pytest.mark.filterwarnings("ignore::sift_core.errors.MissingKeyWarning")
 def test_no_request_makes_the_service_fail(url, embedder):
     page = schemathesis.openapi.from_url(f"{url}/openapi.json")
     routes = [found.ok() for found in page.get_all_operations()]

@@ -46,7 +46,7 @@ def drawn(rng):
             ("/v1/embeddings", {"model": "hashing-64", "input": texts}, True),
             ("/v1/completions", {"model": "tiny:base", "prompt": question}, True),
             ("/v2/rerank", {**rerank, "embeddings": [[0.0]]}, False),
-            ("/v1/chat/completions", {**chat, "max_tokens": 10**9}, False),
+            ("/v1/chat/completions", {**chat, "temperature": -1}, False),
             ("/nothing", {"query": "word " * 50_000}, False),
         ]
     )
