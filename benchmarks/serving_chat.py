@@ -50,8 +50,7 @@ def ask_both_ways(engine: AnswerEngine, port: int, n: int) -> dict[str, list[flo
         question = f"What does passage {number} say of {TOPICS[number % 10]}?"
         cases = list(calls) if number % 2 else list(reversed(calls))
         told = {case: calls[case](question) for case in cases}
-        texts = {text for _, text in told.values()}
-        assert len(texts) == 1, texts
+        assert len({text for _, text in told.values()}) == 1, told
         if number:
             for case, (milliseconds, _) in told.items():
                 found[case].append(milliseconds)
@@ -85,10 +84,9 @@ def _first_over_http(port: int, question: str) -> tuple[float, str]:
         for line in _asked(connection, question, stream=True):
             if line.startswith(b"data: {"):
                 for choice in json.loads(line[6:])["choices"]:
-                    piece = choice["delta"].get("content") or ""
-                    if piece:
+                    if piece := choice["delta"].get("content"):
                         first_ms = first_ms or _since(begin)
-                    text += piece
+                        text += piece
     return first_ms, text
 
 

@@ -12,6 +12,7 @@ paper on SIFT, section "Results".
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -154,17 +155,11 @@ class RepeatedNeighborSelector:
     """
 
     def select(
-        self,
-        query: FloatArray,
-        candidates: FloatArray,
-        n_select: int,
-        *,
-        relevance: FloatArray | None = None,
+        self, query: FloatArray, candidates: FloatArray, n_select: int, **options: Any
     ) -> Selection:
         """Return the first choice of `NearestNeighborSelector`, `n_select` times."""
-        nearest = NearestNeighborSelector().select(query, candidates, 1, relevance=relevance)
-        positions = np.repeat(nearest.positions, n_select)
-        return _selection(query, candidates, positions, n_select)
+        nearest = NearestNeighborSelector().select(query, candidates, 1, **options)
+        return _selection(query, candidates, np.repeat(nearest.positions, n_select), n_select)
 
 
 @dataclass(frozen=True, kw_only=True)

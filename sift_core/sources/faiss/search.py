@@ -68,8 +68,7 @@ class Hits:
 
 def _are_hits(ids: IntArray, scores: FloatArray) -> BoolArray:
     """Return which places hold a hit: an id alone cannot tell, since an entry may have -1."""
-    are_hits: BoolArray = (ids != -1) | (np.abs(scores) < np.finfo(np.float32).max)
-    return are_hits
+    return np.asarray((ids != -1) | (np.abs(scores) < np.finfo(np.float32).max), dtype=np.bool_)
 
 
 def search_with_vectors(
