@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource
@@ -19,8 +19,19 @@ _NAME = r'(?:[\w-]+|"[^"]+")(?:\[[0-9]{0,9}\])*'
 _PATH = re.compile(rf"{_NAME}(?:\.{_NAME})*")  # Qdrant's: author.name, tags[0], "a key"
 _STEP = re.compile(r'"(?P<quoted>[^"]+)"|(?P<name>[\w-]+)|\[(?P<position>[0-9]*)\]')
 Plain: TypeAlias = StrictStr | StrictInt | StrictBool
+
+
+def _check_lengths(conditions: Any) -> Any:
+    """Refuse a long list before Pydantic tries each of its values as each type."""
+    for key, values in conditions.items() if isinstance(conditions, dict) else ():
+        if isinstance(values, list) and len(values) > MAX_VALUES:
+            raise ValueError(f"{key[:80]!r} must have at most {MAX_VALUES:,} values")
+    return conditions
+
+
 Filter = Annotated[
-    dict[str, Plain | Annotated[Many[Plain], Field(max_length=MAX_VALUES)]],
+    dict[str, Plain | Many[Plain]],
+    BeforeValidator(_check_lengths),
     FewKeys,
     Field(
         description="Metadata key: the value that documents must have, or a list of several. A "

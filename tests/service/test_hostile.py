@@ -252,6 +252,7 @@ def test_what_a_service_begins_with_is_no_waste_to_look_for():
         ("/v1/rerank", "embeddings", [[0]] * CONTAINERS, 413),
         ("/v1/rerank", "documents", ["x" * 1_000_001], 413),
         ("/search", "filter", {"a": [1] * (LIMIT + 2)}, 413),
+        ("/search", "filter", {"a": [1] * 1001}, 400),
         ("/search", "query", "x" * 1_000_001, 413),
         ("/v1/embeddings", "input", ["x", "x" * 1_000_001], 413),
         (CHAT_PATH, "messages", [{"role": "user", "content": "a"}] * CONTAINERS, 413),
