@@ -3,6 +3,7 @@
 import gc
 
 import httpx
+import numpy as np
 import pytest
 
 cohere = pytest.importorskip("cohere", reason="a client of the service")
@@ -29,6 +30,11 @@ def clients_are_gone():
 def order(embedder):
     """What the library chooses, in process."""
     return chosen_order(embedder, QUERY, TOP)
+
+
+@pytest.fixture
+def texts(order):
+    return [TEXTS[i] for i in order]
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +94,13 @@ def nodes():
     ]
 
 
+def test_llama_index_cohere(locked_url, nodes, order):
+    module = pytest.importorskip("llama_index.postprocessor.cohere_rerank")
+    reranker = module.CohereRerank(top_n=TOP, api_key="secret", base_url=locked_url)
+    found = reranker.postprocess_nodes(nodes, query_str=QUERY)
+    assert [int(one.node_id) for one in found] == order
+
+
 @pytest.mark.parametrize("base", ["", "/v1"])
 def test_llama_index_jina(locked_url, nodes, order, base):
     module = pytest.importorskip("llama_index.postprocessor.jinaai_rerank")
@@ -106,6 +119,108 @@ def test_llama_index_tei(locked_url, nodes, order):
     )
     found = reranker.postprocess_nodes(nodes, query_str=QUERY)
     assert [int(one.node_id) for one in found] == order
+
+
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_llama_index_openai_like(url, engine, is_chat):
+    module = pytest.importorskip("llama_index.llms.openai_like")
+    model = module.OpenAILike(
+        model="tiny:context",
+        api_base=f"{url}/v1",
+        api_key="none",
+        is_chat_model=is_chat,
+        temperature=0,
+        max_tokens=12,
+    )
+    expected = engine.answer(QUERY, mode="context").text
+    if is_chat:
+        from llama_index.core.llms import ChatMessage
+
+        messages = [ChatMessage(role="user", content=QUERY)]
+        assert model.chat(messages).message.content == expected
+        assert "".join(one.delta or "" for one in model.stream_chat(messages)) == expected
+    else:
+        assert model.complete(QUERY).text == expected
+        assert "".join(one.delta or "" for one in model.stream_complete(QUERY)) == expected
+
+
+def test_llama_index_embeddings(url, embedder):
+    module = pytest.importorskip("llama_index.embeddings.openai_like")
+    model = module.OpenAILikeEmbedding(
+        model_name=embedder.name, api_base=f"{url}/v1", api_key="none"
+    )
+    expected = embedder.embed_documents(TEXTS)
+    np.testing.assert_allclose(model.get_text_embedding_batch(TEXTS), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_langchain_chat(url, engine, is_streamed):
+    module = pytest.importorskip("langchain_openai")
+    model = module.ChatOpenAI(model="tiny:fine_tune", base_url=f"{url}/v1", api_key="none")
+    expected = engine.answer(QUERY, mode="fine_tune")
+    if is_streamed:
+        pieces = list(model.stream(QUERY))
+        assert "".join(str(piece.content) for piece in pieces if piece.content) == expected.text
+        return
+    answer = model.invoke([("system", "Be brief."), ("user", QUERY)])
+    assert answer.usage_metadata["output_tokens"] > 0
+    assert model.invoke(QUERY).content == expected.text
+
+
+def test_langchain_embeddings(url, embedder):
+    module = pytest.importorskip("langchain_openai")
+    model = module.OpenAIEmbeddings(
+        model=embedder.name,
+        base_url=f"{url}/v1",
+        api_key="none",
+        check_embedding_ctx_length=False,
+    )
+    expected = embedder.embed_documents(TEXTS)
+    np.testing.assert_allclose(model.embed_documents(TEXTS), expected, atol=1e-6)
+
+
+def test_langchain_cohere(locked_url, texts):
+    module = pytest.importorskip("langchain_cohere")
+    from langchain_core.documents import Document
+
+    reranker = module.CohereRerank(
+        model="any", cohere_api_key="secret", base_url=locked_url, top_n=TOP
+    )
+    documents = [Document(page_content=text) for text in TEXTS]
+    found = reranker.compress_documents(documents, QUERY)
+    assert [one.page_content for one in found] == texts
+    scores = [one.metadata["relevance_score"] for one in found]
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.fixture
+def haystack_documents():
+    haystack = pytest.importorskip("haystack")
+    return [haystack.Document(content=text) for text in TEXTS]
+
+
+def haystack_ranker(kind, url, key):
+    from haystack.utils import Secret
+
+    secret = Secret.from_token(key)
+    if kind == "cohere":
+        module = pytest.importorskip("haystack_integrations.components.rankers.cohere")
+        return module.CohereRanker(model="m", api_key=secret, api_base_url=url, top_k=TOP)
+    if kind == "jina":
+        module = pytest.importorskip("haystack_integrations.components.rankers.jina")
+        return module.JinaRanker(api_key=secret, base_url=f"{url}/v1/rerank", top_k=TOP)
+    module = pytest.importorskip("haystack_integrations.components.rankers.huggingface_api")
+    return module.HuggingFaceTEIRanker(url=url, token=secret, top_k=TOP)
+
+
+@pytest.mark.parametrize("kind", ["cohere", "jina", "tei"])
+async def test_haystack(locked_url, haystack_documents, texts, kind):
+    ranker = haystack_ranker(kind, locked_url, "secret")
+    found = ranker.run(query=QUERY, documents=haystack_documents)["documents"]
+    assert [one.content for one in found] == texts
+    if hasattr(ranker, "run_async"):
+        found = (await ranker.run_async(query=QUERY, documents=haystack_documents))["documents"]
+        assert [one.content for one in found] == texts
 
 
 def test_open_webuis_request_replayed(locked_url):
