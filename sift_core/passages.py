@@ -77,6 +77,9 @@ class _Joining:
         max_per_document: float,
     ) -> None:
         self._texts, self._places, self._size = texts, places, size
+        self._own_texts = [
+            text[place.n_repeated :] for text, place in zip(texts, places, strict=True)
+        ]
         self._max_per_document = max_per_document
         self._rank = {row: i for i, row in enumerate(dict.fromkeys(chosen))}
         self._left = max_tokens
@@ -136,7 +139,7 @@ class _Joining:
 
     def _is_one_text(self, rows: Sequence[int]) -> bool:
         for one, other in pairwise(rows):
-            a, b = self._texts[one], self._texts[other]
+            a, b = self._own_texts[one], self._own_texts[other]
             if self._start(one) == self._start(other) and not (a.startswith(b) or b.startswith(a)):
                 return False
         return True
@@ -154,11 +157,11 @@ class _Joining:
         gap = self._gap(one, other)
         if gap >= 0:
             return gap <= TOUCHING
-        a, b = self._texts[one], self._texts[other]
+        a, b = self._own_texts[one], self._own_texts[other]
         return -gap < min(len(a), len(b)) and a.endswith(b[:-gap])
 
     def _gap(self, one: int, other: int) -> int:
-        return self._start(other) - self._start(one) - len(self._texts[one])
+        return self._start(other) - self._start(one) - len(self._own_texts[one])
 
     def _start(self, row: int) -> int:
         start = self._places[row].start
@@ -178,7 +181,7 @@ class _Joining:
         text = self._texts[rows[0]]
         for one, other in pairwise(rows):
             gap = self._gap(one, other)
-            text += ("", "\n", "\n\n")[min(max(gap, 0), 2)] + self._texts[other][max(-gap, 0) :]
+            text += ("", "\n", "\n\n")[min(max(gap, 0), 2)] + self._own_texts[other][max(-gap, 0) :]
         return text
 
 

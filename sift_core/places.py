@@ -10,6 +10,9 @@ __all__ = ["Place"]
 # Where metadata names the document that a chunk is of: as `sift index` writes it, then as others.
 DOCUMENT_KEYS = ("source", "file_path", "path", "file_name", "url")
 
+# Where `sift index` has how many characters at a chunk's beginning repeat an earlier part.
+REPEATED_KEY = "n_repeated"
+
 # Where metadata has the first character of a chunk: `sift index`, then the splitters of LangChain,
 # LlamaIndex and Haystack.
 START_KEYS = ("start", "start_index", "start_char_idx", "split_idx_start")
@@ -22,11 +25,14 @@ class Place(NamedTuple):
         document: Name of the file, page or address; None if the chunk is a document of its own.
         start: The chunk's first character in its text, >= 0; None if unknown.
         text: Name of the text that `start` counts in. Default: the document.
+        n_repeated: Characters before the one at `start` that repeat an earlier part of the text,
+            such as the header of a table. Default: 0.
     """
 
     document: Hashable | None
     start: int | None = None
     text: Hashable | None = None
+    n_repeated: int = 0
 
     @property
     def joinable_text(self) -> Hashable | None:
@@ -51,7 +57,13 @@ def place_of(metadata: Mapping[str, Any], document_key: str | None = None) -> Pl
     text: Hashable = document
     if document is not None and metadata.get("page") is not None and "last_page" not in metadata:
         text = (document, str(metadata["page"]))
-    return Place(document, start_of(metadata), text)
+    n_repeated = metadata.get(REPEATED_KEY)
+    return Place(
+        document,
+        start_of(metadata),
+        text,
+        n_repeated if isinstance(n_repeated, int) and n_repeated > 0 else 0,
+    )
 
 
 def document_of(metadata: Mapping[str, Any], document_key: str | None = None) -> str | None:

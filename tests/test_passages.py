@@ -38,6 +38,20 @@ def test_a_gap_of_one_candidate_is_filled_and_one_of_two_stays():
     assert [one.rows for one in passages_of(PARTS, PLACES, [3, 0])] == [(3,), (0,)]
 
 
+def test_neighbours_in_a_table_have_its_header_once():
+    rows = "".join(f"| item {i} | {i}.50 |\n" for i in range(40))
+    text = f"| name | price |\n|---|---|\n{rows}"
+    chunks = Chunker(max_characters=200).split(text, format="markdown", document_id="a")
+    assert len(chunks) > 3
+    places = [place_of(chunk.metadata) for chunk in chunks]
+    texts = [chunk.text for chunk in chunks]
+    [whole] = passages_of(texts, places, range(len(chunks)))
+    assert whole.text == text.rstrip()
+    [part] = passages_of(texts, places, [2, 1])
+    assert part.text.count("| name | price |") == 1
+    assert part.text.startswith("| name | price |")
+
+
 def test_what_is_no_candidate_leaves_a_gap():
     texts, places = [PARTS[0], PARTS[2]], [PLACES[0], PLACES[2]]
     assert len(passages_of(texts, places, [0, 1])) == 2

@@ -12,6 +12,7 @@ from sift_core.documents.cutting import Cutter, TextFormat
 from sift_core.documents.headings import Heading, markdown_headings, path_at, rst_headings
 from sift_core.documents.tables import header_at, leave_room_for_header, markdown_tables
 from sift_core.errors import InvalidInputError
+from sift_core.places import REPEATED_KEY
 from sift_core.types import Document, Metadata
 
 FORMAT_OF_SUFFIX: dict[str, TextFormat] = {
@@ -43,7 +44,8 @@ class Chunker:
 
     Nothing is lost but whitespace at both ends: the chunks hold every other character once, in
     order. A chunk that begins in the rows of a Markdown table starts with the table's header again,
-    unless that takes more than half a chunk; "start" and "end" leave the header out. The cut is
+    unless that takes more than half a chunk; "start" and "end" leave the header out, and
+    "n_repeated" is its length. The cut is
     deterministic, by semantic-text-splitter and tree-sitter's grammars. Takes about a second for
     1 MB; but minutes where 100 kB of Python or reStructuredText are one deeply nested expression,
     as in some generated files.
@@ -108,7 +110,7 @@ class Chunker:
             raise InvalidInputError(
                 f"`format` must be one of {', '.join(get_args(TextFormat))}, got {format!r}"
             )
-        for key in ("source", "start", "end", "heading"):
+        for key in ("source", "start", "end", "heading", REPEATED_KEY):
             if key in (metadata or {}):
                 raise InvalidInputError(f"chunks have a {key!r} of their own; rename yours")
         headings = _HEADINGS[format](text) if format in _HEADINGS else []
@@ -133,10 +135,12 @@ class Chunker:
             added: dict[str, Any] = {"source": document_id, "start": start, "end": end}
             if path := path_at(headings, _visible(text, start)):
                 added["heading"] = path
+            if header := header_at(text, tables, start):
+                added[REPEATED_KEY] = len(header)
             chunks.append(
                 Document(
                     document_id=f"{document_id}#{len(chunks)}",
-                    text=header_at(text, tables, start) + _trimmed(text, start, end),
+                    text=header + _trimmed(text, start, end),
                     metadata={**(metadata or {}), **added},
                 )
             )
