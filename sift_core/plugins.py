@@ -34,8 +34,8 @@ Model: TypeAlias = tuple[
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     """Return what a coroutine returns that waits for nothing; no event loop is needed.
 
-    So one body serves a method and its awaited twin: it is told which of both is meant, and takes
-    `await store.avectors(ids) if is_awaited else store.vectors(ids)`.
+    One body can thus serve a method and its awaited twin. An argument `is_awaited` says which of
+    them called: `await store.avectors(ids) if is_awaited else store.vectors(ids)`.
 
     Raises:
         RuntimeError: If the coroutine waits for something.
@@ -122,8 +122,8 @@ class MissingVectors:
     Args:
         logger: Says how many texts are embedded: a warning the first time for a place, then a
             debug message.
-        message: What it says, with the number of texts, that of documents, and the place as `%`
-            arguments.
+        message: Its text, with three `%` places: the numbers of texts and of documents, and the
+            store's name.
     """
 
     def __init__(self, logger: logging.Logger, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What chat clients send, as requests to an engine: one rule for the service and the plugins.
+"""Turn the messages of chat clients into requests: one rule for the service and the plugins.
 
 A client sends back what models wrote before: reasoning, calls of tools, refusals. It sends more
 messages in a row of one role, and a length that no window has. It also asks the same model for a
@@ -34,7 +34,7 @@ _BLOCKS_OF_TEXT = ("text", "input_text", "output_text")
 _BLOCKS_OF_TOOLS = ("tool_result", "tool_use", "tool_call", "function_call", "function_call_output")
 _USER_LINE = re.compile(r"(?im)^[^\w\n]{0,4}(?:user|human)\W{0,4}:")
 _MODEL_LINE = re.compile(r"(?im)^[^\w\n]{0,4}(?:assistant|ai)\W{0,4}:")
-# What clients put before a chat: an element, or a heading of a line.
+# Clients put an element or a heading before a chat.
 _CHAT_BEGINS = re.compile(
     r"(?im)<(?:chat_history|conversation)>|^[^\n:]{0,30}\b(?:chat|conversation)(?: history)?:\s*$"
 )

@@ -73,7 +73,7 @@ def retrieval_command(
     ] = "all",
     candidates: Annotated[int, typer.Option(help="K, the nearest to choose from")] = 200,
     max_queries: Annotated[
-        int | None, typer.Option(help="A random choice of so many questions; all if left out")
+        int | None, typer.Option(help="How many random questions; all if left out")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of that choice and of noise")] = 0,
     embedder: Annotated[

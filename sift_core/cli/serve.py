@@ -209,7 +209,7 @@ def opened_app(
         settings: What the service allows; the model's name is the end of `model` if it has none.
         store: Address of the index.
         model: Id or folder. With None the service only ranks, searches and embeds.
-        embedder: What to embed with; None for what the index names.
+        embedder: The embedding model. Default: the one that the index names.
         options: What the choice of chunks for a prompt obeys, unless a request says otherwise. Also
             by name, as the flags of `sift serve`, like the next two.
         answers: How the model is loaded, learns and answers, unless a request says otherwise.

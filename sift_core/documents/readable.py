@@ -1,4 +1,4 @@
-"""What extraction and typesetting leave in a text that nobody searches for, removed."""
+"""Remove from a text what extraction and typesetting left there and nobody searches for."""
 
 from __future__ import annotations
 

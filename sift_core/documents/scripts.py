@@ -19,7 +19,7 @@ def raised(before: str, text: str, after: str = "", *, is_note: bool = False) ->
 
     Args:
         before: The text before it in its line.
-        text: What is raised.
+        text: The superscript.
         after: The text behind it.
         is_note: Whether it is known to be a footnote's mark.
     """

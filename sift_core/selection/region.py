@@ -94,7 +94,7 @@ def region_weights(
         taken: Positions of the distinct chunks among them, shape (k,); others count nothing.
         relevance: Of these to each question, shape (m, k).
         ranks: Of these for each question, shape (m, k), as in `typical_distance_of_each`.
-        weight: What each of these counts beforehand, shape (k,), > 0; None for all alike.
+        weight: Prior weight of each of these, shape (k,), > 0. Default: equal weights.
         given: What each of these counts in place of what its relevance says, shape (m, k), >= 0.
             A row of zeros says nothing. Default: relevance says it.
     """

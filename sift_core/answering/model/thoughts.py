@@ -1,4 +1,4 @@
-"""What a model thinks before it answers, and the settings of the chat template that switch it."""
+"""Separate a model's thoughts from its answer, and switch thinking in the chat template."""
 
 from __future__ import annotations
 

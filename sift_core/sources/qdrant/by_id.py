@@ -114,7 +114,7 @@ def _stored(
 
 
 def point_id(value: object) -> int | str | None:
-    """Return an id as Qdrant spells it, an integer or a UUID; None for what it would refuse.
+    """Return an id as Qdrant spells it: an integer or a UUID, or None if Qdrant refuses it.
 
     Digits that are too many for a number, or begin with 0, may be a UUID without hyphens.
     """

@@ -274,7 +274,7 @@ def checked_options(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
             )
     for name in ("node_ids", "doc_ids"):
         if name in given and not len(given[name]):  # stores take it for no restriction
-            raise InvalidInputError(f"`{name}` must not be empty; pass None for all")
+            raise InvalidInputError(f"`{name}` must not be empty; leave it out to search all")
     mode = VectorStoreQueryMode(given.get("vector_store_query_mode", "default"))
     if mode == VectorStoreQueryMode.MMR:
         raise InvalidInputError(

@@ -184,7 +184,7 @@ class QdrantStore(Store):
         self._knows_names = False
 
     def vectors(self, node_ids: Sequence[str]) -> Vectors:
-        """Return the stored vector of each node, None for all where there is no sync client."""
+        """Return the stored vector of each node. Without a sync client each is None."""
         from sift_core.sources.qdrant import stored_vectors
 
         if self.store.client is None:
