@@ -14,7 +14,7 @@ from sift_core.protocols import CandidateSource
 from sift_core.service.http import FewKeys, Many
 from sift_core.types import Metadata
 
-MAX_VALUES = 1000  # each is compared with each document
+MAX_FILTER_VALUES = 1000  # each is compared with each document
 _NAME = r'(?:[\w-]+|"[^"]+")(?:\[[0-9]{0,9}\])*'
 _PATH = re.compile(rf"{_NAME}(?:\.{_NAME})*")  # Qdrant's: author.name, tags[0], "a key"
 _STEP = re.compile(r'"(?P<quoted>[^"]+)"|(?P<name>[\w-]+)|\[(?P<position>[0-9]*)\]')
@@ -24,8 +24,8 @@ Plain: TypeAlias = StrictStr | StrictInt | StrictBool
 def _check_lengths(conditions: Any) -> Any:
     """Refuse a long list before Pydantic tries each of its values as each type."""
     for key, values in conditions.items() if isinstance(conditions, dict) else ():
-        if isinstance(values, list) and len(values) > MAX_VALUES:
-            raise ValueError(f"{key[:80]!r} must have at most {MAX_VALUES:,} values")
+        if isinstance(values, list) and len(values) > MAX_FILTER_VALUES:
+            raise ValueError(f"{key[:80]!r} must have at most {MAX_FILTER_VALUES:,} values")
     return conditions
 
 

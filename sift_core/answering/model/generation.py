@@ -115,8 +115,9 @@ def generate_batch(
     stop = (*stop, *texts)
     ends = settings.get("eos_token_id", model.generation_config.eos_token_id)
     ends = frozenset(ends if isinstance(ends, Sequence) else [ends])
+    unsaid = known
     if "eos_token_id" not in options:
-        ends = (ends | known) - {None}
+        ends = unsaid = (ends | known) - {None}
         settings["eos_token_id"] = sorted(ends) or None
     rows = _Rows(
         [
@@ -127,6 +128,7 @@ def generate_batch(
                 ends_repetition=not settings["do_sample"] and _ON_REPETITION.isdisjoint(options),
                 on_text=None if on_text is None else listen,
                 is_open=tokenizer.decode(ids[-8:]).rstrip().endswith(BEGIN),
+                unsaid=unsaid,
             )
             for size, ids in zip(sizes, prompts_ids, strict=True)
         ],
@@ -182,9 +184,8 @@ class _Rows(StoppingCriteria):
         here: Any = input_ids[:, self._width :].cpu()  # once a step, not once a row
         for row, reader in enumerate(self._readers):
             if self._lengths[row] is None:
-                is_end = int(here[row, -1]) in self._ends  # which is no part of the text
-                over[row] |= is_end or (reader.is_needed and reader.read(here[row].tolist()))
-                if over[row]:
+                over[row] |= reader.is_needed and reader.read(here[row].tolist())
+                if over[row] or int(here[row, -1]) in self._ends:
                     self._lengths[row] = here.shape[1]
             over[row] = self._lengths[row] is not None
         return is_over.new_tensor(over)  # type: ignore[no-any-return]
@@ -218,6 +219,7 @@ class TextReader:
         on_text: Called with each new piece.
         is_open: Whether the prompt has begun a thought. Default: False. Thoughts are known where
             the tokenizer has a chat template; no piece and no stop string is looked for in them.
+        unsaid: Tokens that are no part of a text that they end. Default: none.
     """
 
     def __init__(
@@ -229,12 +231,14 @@ class TextReader:
         ends_repetition: bool = False,
         on_text: Callable[[str], object] | None = None,
         is_open: bool = False,
+        unsaid: Collection[int | None] = (),
     ) -> None:
         self._tokenizer = tokenizer
         self._thinks, self._is_open = bool(getattr(tokenizer, "chat_template", None)), is_open
         added = {i: one.content for i, one in tokenizer.added_tokens_decoder.items()}
         # Decoded apart, since a special token would leave no text.
         self._marks = {i: word for i, word in added.items() if word in (BEGIN, END)}
+        self._unsaid = unsaid
         self._n_prompt_tokens = n_prompt_tokens
         self._stop = tuple(stop)
         self._ends_repetition = ends_repetition
@@ -265,7 +269,7 @@ class TextReader:
             ListenerError: If `on_text` raised.
         """
         has_end = len(new_ids) > 0 and new_ids[-1] in ends
-        thoughts, text, end = self._decoded(new_ids[:-1] if has_end else new_ids)
+        thoughts, text, end = self._decoded(new_ids)
         text = text[:end]
         self._pass_on(text)
         is_short = len(new_ids) < max_new_tokens
@@ -280,6 +284,8 @@ class TextReader:
 
     def _decoded(self, ids: Sequence[int]) -> tuple[str, str, int | None]:
         """Return thoughts, text, and where a stop string or second turn begins in it, if any."""
+        if ids and ids[-1] in self._unsaid:
+            ids = ids[:-1]
         text, begin = "", 0
         for i in [*(i for i, one in enumerate(ids) if one in self._marks), len(ids)]:
             text += self._tokenizer.decode(
