@@ -28,6 +28,7 @@ from sift_core.explanation import Chosen, question_variances
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import Selector
 from sift_core.selection.sift import SIFTSelector
+from sift_core.selection.topic import topic_floor
 from sift_core.types import AnswerMode, CandidatePool, Query, StopReason
 
 LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: one step
@@ -216,6 +217,7 @@ def make_choice(
     answerer: InContextAnswerer,
     learning: LearningOptions,
     policy: Policy,
+    n_candidates: int,
     timings: Mapping[str, float],
 ) -> Choice:
     """Return the choice of documents and, in mode "auto", of the mode.
@@ -227,6 +229,7 @@ def make_choice(
         answerer: Puts the question as the request says.
         learning: What is learned where the request does not say it.
         policy: Decides in mode "auto".
+        n_candidates: How many were asked for; a pool of fewer is the whole collection.
         timings: Seconds that were spent before it, by stage.
     """
     learning = learning.with_effort(request.effort)
@@ -245,10 +248,13 @@ def make_choice(
     if mode is AnswerMode.AUTO:
         assert read is not None  # as is `learned`
         assert learned is not None
+        n_fetched = len(pool) if chosen.hop is None else chosen.hop.first_row
         features = replace(
             answerer.features(query, read.chunks, learned.chunks),
             latency_s=_seconds_until(deadline),
             has_adapter=learning.adapter is not None,
+            nearest=float(pool.similarities.max()),
+            topic_floor=topic_floor(pool, is_whole=n_fetched < n_candidates),
         )
         decision = policy.decide(features)
     else:

@@ -353,6 +353,7 @@ class AnswerEngine:
             answerer=self.answerer_for(request),
             learning=self.learning,
             policy=self.policy,
+            n_candidates=request.choice_options(self.options).n_candidates,
             timings=timings or {},
         )
 

@@ -10,7 +10,6 @@ import typer
 from rich.columns import Columns
 from rich.text import Text
 
-from sift_core.answering.policy import VariancePolicy
 from sift_core.choice import TITLES, compare_methods
 from sift_core.choice import search as search_source
 from sift_core.cli import options as flags
@@ -26,10 +25,11 @@ from sift_core.cli.output import (
 from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line
 from sift_core.errors import InvalidInputError
-from sift_core.explanation import Chosen, explained, repeats_of
+from sift_core.explanation import Chosen, explained
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import CandidateSource
 from sift_core.selection.select import KernelName, selector_of
+from sift_core.selection.topic import is_off_topic
 from sift_core.sources.multi_query import queries_of
 from sift_core.sources.oversampling import OversamplingSource
 
@@ -115,15 +115,17 @@ def search(
     elif compare:
         _print_comparison(Terminal(), columns)
     else:
-        _print_search(Terminal(), chosen)
+        _print_search(Terminal(), chosen, n_candidates=options.n_candidates)
 
 
-def _print_search(console: Terminal, chosen: Chosen) -> None:
+def _print_search(console: Terminal, chosen: Chosen, *, n_candidates: int) -> None:
     """Print what SIFT chose, and how certain it makes the answer."""
-    print_chunks(console, chosen.chunks, picks=chosen.picks)
+    print_chunks(console, chosen.chunks, picks=chosen.picks, repeats=chosen.repeats)
     console.say("")
     for line in _variance_lines(chosen.question_variances.tolist()):
         console.say(line)
+    if is_off_topic(chosen.pool, n_candidates=n_candidates):
+        console.say("The index may have nothing about this: no chunk is near to the question.")
     console.say(f"{_counts(chosen)}, chosen from {len(chosen.pool)} candidates.")
     if chosen.hop is not None and chosen.hop.n_new:
         found = counted(chosen.hop.n_new, "candidate")
@@ -169,10 +171,6 @@ def _variance_lines(variances: Sequence[float]) -> list[str]:
         f"σ² at the question {sparkline(variances)} {variances[0]:.2f} → {variances[-1]:.2f}: "
         f"{chunks} {share:.0%} of what is uncertain about it."
     ]
-    if n and share < VariancePolicy().min_explained:
-        lines.append(
-            f"Less than {VariancePolicy().min_explained:.0%}: the index may have little about this."
-        )
     return lines
 
 
@@ -180,7 +178,7 @@ def _lines(chosen: Chosen, width: int, nearest: set[int]) -> list[Text]:
     """Return a line a chunk: rank, mark, similarity and the end of its source."""
     lines = []
     chunks = chosen.chunks
-    for i, repeat in enumerate(repeats_of(chunks.embeddings)):
+    for i, repeat in enumerate(chosen.repeats):
         mark = "" if repeat is None else repeat.mark
         new = " " if int(chosen.positions[i]) in nearest else "+"
         head = f"{i + 1:>2} {mark:<3}{new}{chunks.similarities[i]:.2f} "

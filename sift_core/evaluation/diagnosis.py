@@ -23,6 +23,7 @@ from sift_core.selection.explain import irreducible_variance
 from sift_core.selection.kernels import unit_rows
 from sift_core.selection.near_duplicates import FEWEST_TO_READ
 from sift_core.selection.posterior import posterior_variances
+from sift_core.selection.topic import is_off_topic
 from sift_core.sources.oversampling import DISTINCT_A_CHOICE, LARGEST_SHARE
 from sift_core.types import CandidatePool, DocumentSample, FloatArray, IntArray, Query
 
@@ -79,6 +80,7 @@ class PoolMeasures:
         n_shared: How many chunks `nearest` and `sift` have in common.
         nearest: The nearest neighbours.
         sift: The choice of `ContextSelector`.
+        is_off_topic: Whether mode "auto" would refuse the question.
     """
 
     question: str
@@ -89,6 +91,7 @@ class PoolMeasures:
     n_shared: int
     nearest: TopTen
     sift: TopTen
+    is_off_topic: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -363,6 +366,7 @@ def measure_pool(query: Query, pool: CandidatePool) -> PoolMeasures:
         n_shared=len(np.intersect1d(nearest, sift)),
         nearest=_top_ten(query, pool, nearest, own),
         sift=_top_ten(query, pool, sift, own),
+        is_off_topic=is_off_topic(pool, n_candidates=N_CANDIDATES),
     )
 
 
