@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from sift_core.explanation import Chosen, question_variances
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import Selector
 from sift_core.selection.sift import SIFTSelector
-from sift_core.selection.topic import topic_floor
+from sift_core.selection.topic import no_baseline, topic_floor
 from sift_core.types import AnswerMode, CandidatePool, Query, StopReason
 
 LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: one step
@@ -218,6 +218,7 @@ def make_choice(
     learning: LearningOptions,
     policy: Policy,
     n_candidates: int,
+    baseline: Callable[[], float] = no_baseline,
     timings: Mapping[str, float],
 ) -> Choice:
     """Return the choice of documents and, in mode "auto", of the mode.
@@ -230,6 +231,7 @@ def make_choice(
         learning: What is learned where the request does not say it.
         policy: Decides in mode "auto".
         n_candidates: How many were asked for; a pool of fewer is the whole collection.
+        baseline: Returns the embedder's cosine for unrelated texts. Default: 0.
         timings: Seconds that were spent before it, by stage.
     """
     learning = learning.with_effort(request.effort)
@@ -254,7 +256,7 @@ def make_choice(
             latency_s=_seconds_until(deadline),
             has_adapter=learning.adapter is not None,
             nearest=float(pool.similarities.max()),
-            topic_floor=topic_floor(pool, is_whole=n_fetched < n_candidates),
+            topic_floor=topic_floor(pool, is_whole=n_fetched < n_candidates, baseline=baseline),
         )
         decision = policy.decide(features)
     else:

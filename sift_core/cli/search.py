@@ -24,6 +24,7 @@ from sift_core.cli.output import (
 )
 from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line
+from sift_core.embedders.unrelated import baseline_of
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen, explained
 from sift_core.options import ChoiceOptions
@@ -115,16 +116,21 @@ def search(
     elif compare:
         _print_comparison(Terminal(), columns)
     else:
-        _print_search(Terminal(), chosen, n_candidates=options.n_candidates)
+        off_topic = is_off_topic(
+            chosen.pool,
+            n_candidates=options.n_candidates,
+            baseline=lambda: baseline_of(model),
+        )
+        _print_search(Terminal(), chosen, warns=off_topic)
 
 
-def _print_search(console: Terminal, chosen: Chosen, *, n_candidates: int) -> None:
+def _print_search(console: Terminal, chosen: Chosen, *, warns: bool) -> None:
     """Print what SIFT chose, and how certain it makes the answer."""
     print_chunks(console, chosen.chunks, picks=chosen.picks, repeats=chosen.repeats)
     console.say("")
     for line in _variance_lines(chosen.question_variances.tolist()):
         console.say(line)
-    if is_off_topic(chosen.pool, n_candidates=n_candidates):
+    if warns:
         console.say("The index may have nothing about this: no chunk is near to the question.")
     console.say(f"{_counts(chosen)}, chosen from {len(chosen.pool)} candidates.")
     if chosen.hop is not None and chosen.hop.n_new:

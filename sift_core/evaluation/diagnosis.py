@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from sift_core.embedders.unrelated import baseline_of
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.evaluation.questions import Question, QuestionSet, document_name, stand_ins
 from sift_core.evaluation.statistics import Estimate, mean
@@ -23,7 +24,7 @@ from sift_core.selection.explain import irreducible_variance
 from sift_core.selection.kernels import unit_rows
 from sift_core.selection.near_duplicates import FEWEST_TO_READ
 from sift_core.selection.posterior import posterior_variances
-from sift_core.selection.topic import is_off_topic
+from sift_core.selection.topic import is_off_topic, no_baseline
 from sift_core.sources.oversampling import DISTINCT_A_CHOICE, LARGEST_SHARE
 from sift_core.types import CandidatePool, DocumentSample, FloatArray, IntArray, Query
 
@@ -325,7 +326,8 @@ def _measured(
                 f"the store has no candidate for {question.text!r}; does it hold vectors of this "
                 f"embedder?"
             )
-        yield measure_pool(query, pool.take(np.array(kept[:N_CANDIDATES])))
+        rows = np.array(kept[:N_CANDIDATES])
+        yield measure_pool(query, pool.take(rows), baseline=lambda: baseline_of(embedder))
 
 
 def _kept(question: Question, pool: CandidatePool) -> list[int]:
@@ -342,7 +344,9 @@ def _kept(question: Question, pool: CandidatePool) -> list[int]:
     return others if question.chunk_id is None or len(others) >= FEWEST_TO_READ else own
 
 
-def measure_pool(query: Query, pool: CandidatePool) -> PoolMeasures:
+def measure_pool(
+    query: Query, pool: CandidatePool, *, baseline: Callable[[], float] = no_baseline
+) -> PoolMeasures:
     """Return the measures of one question's candidates.
 
     Takes some 30 ms for 200 candidates of 384 dimensions.
@@ -350,6 +354,7 @@ def measure_pool(query: Query, pool: CandidatePool) -> PoolMeasures:
     Args:
         query: The question.
         pool: Its candidates, at least one, none all zero.
+        baseline: Returns the embedder's cosine for unrelated texts. Default: 0.
     """
     own = distinct(query.vector, pool.embeddings)
     nearest = NearestNeighborSelector().select(query.vector, pool.embeddings, N_SELECT).positions
@@ -366,7 +371,7 @@ def measure_pool(query: Query, pool: CandidatePool) -> PoolMeasures:
         n_shared=len(np.intersect1d(nearest, sift)),
         nearest=_top_ten(query, pool, nearest, own),
         sift=_top_ten(query, pool, sift, own),
-        is_off_topic=is_off_topic(pool, n_candidates=N_CANDIDATES),
+        is_off_topic=is_off_topic(pool, n_candidates=N_CANDIDATES, baseline=baseline),
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from sift_core import InMemorySource, Query
 from sift_core.embedders.onnx import OnnxEmbedder
+from sift_core.embedders.unrelated import baseline_of
 from sift_core.selection.topic import is_off_topic, topic_floor, unrelated_cosine
 
 TOPICS = Path(__file__).parent / "topics"
@@ -38,8 +39,10 @@ def test_what_is_near_is_relative_to_what_the_candidates_are_to_one_another(shar
         turned = with_common_direction(np.vstack([texts, question]), share)
         pool = pool_for(turned[:30], turned[30])
         assert unrelated_cosine(pool) == pytest.approx(share)
-        assert topic_floor(pool, is_whole=False) == pytest.approx(share + 0.25 * (1 - share))
-        assert is_off_topic(pool, n_candidates=30) is is_off
+        baseline = {"baseline": lambda: share}
+        floor = topic_floor(pool, is_whole=False, **baseline)
+        assert floor == pytest.approx(share + 0.25 * (1 - share))
+        assert is_off_topic(pool, n_candidates=30, **baseline) is is_off
 
 
 def test_of_a_whole_collection_the_pairs_are_a_measure_too():
@@ -51,6 +54,23 @@ def test_of_a_whole_collection_the_pairs_are_a_measure_too():
     assert topic_floor(pool, is_whole=True) == pytest.approx(0.04)
     assert not is_off_topic(pool, n_candidates=200)
     assert is_off_topic(pool, n_candidates=29)
+
+
+def test_templated_texts_are_near_to_a_question_with_any_embedder():
+    """Two texts of a template have cosine 0.8, so the pool alone asks for 0.85 of the nearest.
+
+    With most embedders 0.6 is near. With one whose unrelated texts have 0.7, that takes 0.85.
+    """
+    texts = with_common_direction(np.eye(30), 0.8)
+    question = np.zeros(31)
+    question[[0, 30]] = 0.0, 0.6 / np.sqrt(0.8)
+    question[1] = -np.sqrt(1 - question[30] ** 2)
+    pool = pool_for(texts, question)
+    assert pool.similarities.max() == pytest.approx(0.6)
+    assert topic_floor(pool, is_whole=False) == pytest.approx(0.5)
+    assert not is_off_topic(pool, n_candidates=30)
+    assert topic_floor(pool, is_whole=False, baseline=lambda: 0.7) == pytest.approx(0.85)
+    assert is_off_topic(pool, n_candidates=30, baseline=lambda: 0.7)
 
 
 def test_too_few_different_candidates_show_nothing():
@@ -84,6 +104,9 @@ def test_questions_of_a_collection_are_answered_and_others_refused(
     """
     embedder = OnnxEmbedder()
     _, elsewhere = read("elsewhere")
+    unrelated = baseline_of(embedder)
+    assert -0.1 < unrelated < 0.1
+    baseline = share + (1 - share) * unrelated
     refused = {"on": 0, "off": 0}
     for name in COLLECTIONS:
         texts, questions = read(name)
@@ -91,6 +114,8 @@ def test_questions_of_a_collection_are_answered_and_others_refused(
         for kind, asked in (("on", questions), ("off", elsewhere)):
             vectors = np.array([embedder.embed_query(one) for one in asked])
             for row in with_common_direction(vectors, share):
-                refused[kind] += is_off_topic(pool_for(rows, row), n_candidates=200)
+                refused[kind] += is_off_topic(
+                    pool_for(rows, row), n_candidates=200, baseline=lambda: baseline
+                )
     assert refused["on"] <= most_refused
     assert refused["off"] >= fewest_refused
