@@ -19,6 +19,7 @@ from sift_core.checks import short_repr, warn
 from sift_core.dates import by_date
 from sift_core.errors import EmptyEntryWarning, MissingKeyWarning
 from sift_core.explanation import Chosen
+from sift_core.named_versions import prefer_named
 from sift_core.options import ChoiceOptions
 from sift_core.passages import Passage, join_neighbors, single_passages
 from sift_core.places import Place
@@ -313,12 +314,14 @@ def _limits(pool: CandidatePool, places: Sequence[Place], options: ChoiceOptions
 def _preferences(
     pool: CandidatePool, query: Query, targets: FloatArray | None, options: ChoiceOptions
 ) -> Preferences | None:
-    """Return `newest`, `half_life_days` and the weights of targets (m, n) as preferences."""
+    """Return named versions, `newest`, `half_life_days` and targets (m, n) as preferences."""
     preferences = None
     if options.newest is not None:
         dates = [metadata.get(options.newest) for metadata in pool.metadata]
         half_life = options.half_life_days
         preferences = by_date(dates, half_life_days=half_life, document_ids=pool.document_ids)
+    if takes(options.selector or _SELECTOR, "preferences"):
+        preferences = prefer_named(preferences, pool, query, newest=options.newest)
     if targets is None:
         return preferences
     own = targets if query.also else targets[0]

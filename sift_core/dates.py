@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from numbers import Real
 
 import numpy as np
@@ -72,6 +72,14 @@ def by_date(
         with np.errstate(over="ignore"):  # a half-life of next to nothing
             prior = 2.0 ** np.maximum(-ages / half_life_days, SMALLEST_EXPONENT)
     return Preferences(prefer=np.where(is_missing, oldest - DAY, seconds), prior=prior)
+
+
+def year_of(value: object) -> int | None:
+    """Return the year of a date of any kind, in UTC; None for what is no date."""
+    seconds = _seconds(value)
+    if math.isnan(seconds):
+        return None
+    return (datetime(1970, 1, 1) + timedelta(seconds=seconds)).year
 
 
 def _kind(value: object) -> str:

@@ -122,7 +122,10 @@ def _repeats(
         shared = len(runs_of(one) & runs_of(other))
         stands = [p for p in (one, other) if 0 < SHARE_REPEATED * len(runs_of(p)) <= shared]
         if stands and prefer is not None:
-            stands = [one if prefer[one] <= prefer[other] else other]
+            ahead = np.atleast_2d(prefer)[:, [one, other]]
+            if (ahead[:, 0] > ahead[:, 1]).any() and (ahead[:, 0] < ahead[:, 1]).any():
+                continue  # each is the preferred one of a row
+            stands = [one if (ahead[:, 0] <= ahead[:, 1]).all() else other]
         repeats += stands[:1]
     return repeats
 

@@ -257,7 +257,12 @@ class ContextSelector(GreedySelector):
         relevance, ranks = nearness[:, taken], ranks[:, taken]
         given = None if target_weights is None else target_weights[:, taken]
         if prefer is not None:
-            taken = preferred_of_each(first_of_class(cosines, is_new, with_seen), prefer[:n_near])
+            first = first_of_class(cosines, is_new, with_seen)
+            found = np.concatenate([preferred_of_each(first, row[:n_near]) for row in prefer])
+            at = np.sort(np.unique(found, return_index=True)[1])  # each once, those of row 0 first
+            classes, taken = at % len(taken), found[at]
+            relevance, ranks = relevance[:, classes], ranks[:, classes]
+            given = None if given is None else given[:, classes]
         prior = None if prior is None else prior[taken]
         of_each = region_weights(n_near, taken, relevance, ranks, prior, given)
         m = len(of_each)
