@@ -75,9 +75,13 @@ def choose(
 
 
 def _chosen(
-    pool: CandidatePool, query: Query, options: ChoiceOptions, room: int | None = None
+    pool: CandidatePool,
+    query: Query,
+    options: ChoiceOptions,
+    room: int | None = None,
+    n_known: int = 0,
 ) -> Chosen:
-    """Return what `choose` does, of candidates that have vectors; it warns of nothing."""
+    """Return what `choose` does, of candidates with vectors. It is silent of the first `n_known`."""
     places: Sequence[Place] = ()
     if options.max_per_document is not None or options.merge_neighbors:
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
@@ -94,7 +98,7 @@ def _chosen(
         text_of=pool.texts.__getitem__,
         relevance=_relevance(pool, query, reading, targets),
         limits=_limits(pool, places, options),
-        preferences=_preferences(pool, query, targets, options),
+        preferences=_preferences(pool, query, targets, options, n_known),
     )
     selection, passages = _with_neighbors(pool, selection, places, options, room)
     relevance = pool.relevance
@@ -162,7 +166,7 @@ def search(
         with timed(timings, "select"):
             record = hop.record(chosen, pool)
             if record.n_new:
-                chosen = _chosen(pool, query, options, room)
+                chosen = _chosen(pool, query, options, room, record.first_row)
         chosen = replace(chosen, hop=record)
     return replace(chosen, timings=timings)
 
@@ -205,7 +209,9 @@ async def asearch(
         with timed(timings, "select"):
             record = hop.record(chosen, pool)
             if record.n_new:
-                chosen = await in_thread(partial(_chosen, pool, query, options, room))
+                chosen = await in_thread(
+                    partial(_chosen, pool, query, options, room, record.first_row)
+                )
         chosen = replace(chosen, hop=record)
     return replace(chosen, timings=timings)
 
@@ -312,14 +318,22 @@ def _limits(pool: CandidatePool, places: Sequence[Place], options: ChoiceOptions
 
 
 def _preferences(
-    pool: CandidatePool, query: Query, targets: FloatArray | None, options: ChoiceOptions
+    pool: CandidatePool,
+    query: Query,
+    targets: FloatArray | None,
+    options: ChoiceOptions,
+    n_known: int,
 ) -> Preferences | None:
     """Return named versions, `newest`, `half_life_days` and targets (m, n) as preferences."""
     preferences = None
     if options.newest is not None:
         dates = [metadata.get(options.newest) for metadata in pool.metadata]
-        half_life = options.half_life_days
-        preferences = by_date(dates, half_life_days=half_life, document_ids=pool.document_ids)
+        preferences = by_date(
+            dates,
+            half_life_days=options.half_life_days,
+            document_ids=pool.document_ids,
+            n_known=n_known,
+        )
     if takes(options.selector or _SELECTOR, "preferences"):
         preferences = prefer_named(preferences, pool, query, newest=options.newest)
     if targets is None:

@@ -24,7 +24,7 @@ def by_date(
     dates: Sequence[object],
     *,
     half_life_days: float | None = None,
-    warns: bool = True,
+    n_known: int = 0,
     document_ids: Sequence[str] | None = None,
 ) -> Preferences:
     """Return the preferences by which the newest of near-duplicates is chosen.
@@ -39,7 +39,8 @@ def by_date(
         half_life_days: > 0: a candidate so many days older than the newest of these n counts
             half as much. No clock is asked. What has no date counts as the oldest.
             None: age counts among near-duplicates alone.
-        warns: False where the same candidates will be looked at again.
+        n_known: How many of the first candidates were warned of before. There is no warning if one
+            of these is the first without a date. Default: 0.
         document_ids: n names for the warning. Default: positions.
 
     Returns:
@@ -53,8 +54,7 @@ def by_date(
         half_life_days = as_number("half_life_days", half_life_days, above=0)
     seconds = np.array([_seconds(value) for value in dates], dtype=np.float64)
     is_missing = np.isnan(seconds)
-    if warns and is_missing.any():
-        first = int(np.argmax(is_missing))
+    if is_missing.any() and (first := int(np.argmax(is_missing))) >= n_known:
         name = f"position {first}" if document_ids is None else repr(document_ids[first])
         # The same words for the same candidate: Python shows them once.
         warnings.warn(
