@@ -19,6 +19,7 @@ from sift_core.checks import short_repr, warn
 from sift_core.dates import by_date
 from sift_core.errors import EmptyEntryWarning, MissingKeyWarning
 from sift_core.explanation import Chosen
+from sift_core.left_out import find_left_out
 from sift_core.named_versions import prefer_named
 from sift_core.options import ChoiceOptions
 from sift_core.passages import Passage, join_neighbors, single_passages
@@ -81,12 +82,13 @@ def _chosen(
     room: int | None = None,
     n_known: int = 0,
 ) -> Chosen:
-    """Return what `choose` does, of candidates with vectors. It is silent of the first `n_known`."""
+    """Return what `choose` does, of candidates with vectors; of `n_known` it is silent."""
     places: Sequence[Place] = ()
     if options.max_per_document is not None or options.merge_neighbors:
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
     reading = read_pool(pool, query, options.words)
     selector = options.selector or _SELECTOR
+    limits = _limits(pool, places, options)
     targets = None
     if reading is not None and takes(selector, "preferences"):
         targets = reading.target_weights
@@ -97,7 +99,7 @@ def _chosen(
         options.n_select,
         text_of=pool.texts.__getitem__,
         relevance=_relevance(pool, query, reading, targets),
-        limits=_limits(pool, places, options),
+        limits=limits,
         preferences=_preferences(pool, query, targets, options, n_known),
     )
     selection, passages = _with_neighbors(pool, selection, places, options, room)
@@ -110,6 +112,15 @@ def _chosen(
         passages=passages,
         relevance=relevance,
         reading=reading,
+        left_out=find_left_out(
+            pool,
+            selection,
+            passages,
+            relevance=relevance,
+            limits=limits,
+            newness=options.newness(pool),
+            n_select=options.n_select,
+        ),
         **vars(selection),
     )
 

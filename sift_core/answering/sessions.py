@@ -237,6 +237,7 @@ class Session:
             picks=_picks(choice, used),
             stop_reason=None if choice.read is None else choice.read.stop_reason,
             missing_names=() if choice.read is None else choice.read.missing_names,
+            left_out=() if choice.read is None else choice.read.left_out,
         )
 
 
