@@ -91,9 +91,10 @@ def _of_front_matter(text: str) -> list[str]:
 
 
 def _of_html(content: bytes) -> list[str]:
-    import bs4
+    from bs4 import BeautifulSoup
+    from bs4.filter import SoupStrainer
 
-    page = bs4.BeautifulSoup(content, "html.parser", parse_only=bs4.SoupStrainer(["meta", "time"]))
+    page = BeautifulSoup(content, "html.parser", parse_only=SoupStrainer(["meta", "time"]))
     names = ("property", "name", "itemprop", "http-equiv")
     found: dict[str, str] = {}
     for meta in page.find_all("meta"):
