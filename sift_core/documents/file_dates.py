@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -94,7 +95,9 @@ def _of_html(content: bytes) -> list[str]:
     from bs4 import BeautifulSoup
     from bs4.filter import SoupStrainer
 
-    page = BeautifulSoup(content, "html.parser", parse_only=SoupStrainer(["meta", "time"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # XHTML is read as HTML on purpose, as in `html`
+        page = BeautifulSoup(content, "html.parser", parse_only=SoupStrainer(["meta", "time"]))
     names = ("property", "name", "itemprop", "http-equiv")
     found: dict[str, str] = {}
     for meta in page.find_all("meta"):
