@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import InvalidInputError
+from sift_core.left_out import LeftOut
 from sift_core.passages import Passage, passage_metadata
 from sift_core.pool_reading import PoolReading
 from sift_core.selection.kernels import unit_rows
@@ -124,6 +125,7 @@ class Chosen(Selection):
         timings: Seconds of "fetch" and "select", and of "hop"; empty from `choose`.
         reading: The words that the choice went by. Default: it went by embeddings alone.
         hop: What a second fetch did. Default: there was none.
+        left_out: Near-copies of what was chosen, and what limits left out. Default: nothing.
     """
 
     query: Query
@@ -133,6 +135,7 @@ class Chosen(Selection):
     timings: Mapping[str, float] = field(default_factory=dict)
     reading: PoolReading | None = field(default=None, repr=False)
     hop: Hop | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     @cached_property
     def chunks(self) -> CandidatePool:
@@ -259,6 +262,7 @@ class Chosen(Selection):
             positions=self.positions[:n],
             variances=self.variances[: n + 1],
             passages=self.passages[:n],
+            left_out=tuple(one for one in self.left_out if (one.rank or 0) <= n),
         )
 
     @property
@@ -300,6 +304,7 @@ class Chosen(Selection):
             "explained": explained(self.question_variances.tolist()),
             "variances": self.variances.tolist(),
             "stop_reason": self.stop_reason.value,
+            **({"left_out": [one.as_dict() for one in self.left_out]} if self.left_out else {}),
             **({"missing_names": list(self.missing_names)} if self.missing_names else {}),
             **({"hop": self.hop.as_dict(n_chosen=self.n_from_hop)} if self.hop else {}),
         }

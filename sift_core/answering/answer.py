@@ -8,6 +8,7 @@ from typing import Any
 
 from sift_core.answering.report import FineTuningReport
 from sift_core.explanation import Pick, chunk_records, in_json, number_or_none, repeats_of
+from sift_core.left_out import LeftOut
 from sift_core.types import (
     AnswerMode,
     CandidatePool,
@@ -71,6 +72,7 @@ class Answer:
             unless `chat_template_kwargs` turn thinking on, or the model cannot do without.
         missing_names: Names and numbers in the question that no candidate has, in lower case.
             Empty if no chunk was chosen to be read.
+        left_out: Near-copies of the chunks chosen to be read, and what limits left out.
     """
 
     text: str
@@ -94,6 +96,7 @@ class Answer:
     missing_names: tuple[str, ...] = ()
     nearest: CandidatePool | None = None
     unrelated_cosine: float = 0.0
+    left_out: tuple[LeftOut, ...] = ()
     thoughts: str = ""
 
     def distinct_chunks(self) -> tuple[CandidatePool, list[int]]:
@@ -141,6 +144,7 @@ class Answer:
             "stop_reason": None if self.stop_reason is None else self.stop_reason.value,
             "missing_names": list(self.missing_names),
             "nearest": [] if self.nearest is None else _nearest_records(self.nearest),
+            "left_out": [one.as_dict() for one in self.left_out],
             "chunks": self._chunk_records(ranks),
         }
 

@@ -244,6 +244,7 @@ class Session:
             missing_names=() if choice.read is None else choice.read.missing_names,
             nearest=_nearest(choice.pool) if choice.refuses else None,
             unrelated_cosine=unrelated_cosine(choice.pool) or 0.0,
+            left_out=() if choice.read is None else choice.read.left_out,
         )
 
 

@@ -23,6 +23,7 @@ from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line, plain
 from sift_core.errors import InvalidInputError, SiftError
 from sift_core.explanation import repeats_of
+from sift_core.left_out import left_out_line
 from sift_core.options import ChoiceOptions
 from sift_core.types import AnswerMode, Message
 
@@ -332,6 +333,8 @@ def _print_about(console: Terminal, answer: Answer, pace: Mapping[str, Any], *, 
         about.add_row("cited", f"{said}; {unknown} {is_no_source}" if unknown else said)
     if answer.missing_names:
         about.add_row("missing", f"{', '.join(answer.missing_names)}: no candidate has it")
+    if answer.left_out:
+        about.add_row("left out", one_line(left_out_line(answer.left_out)))
     about.add_row("mode", f"{answer.mode.value}: {'; '.join(answer.reasons)}")
     report = answer.fine_tuning
     if report is not None and report.losses:

@@ -27,6 +27,7 @@ from sift_core.cli.streams import one_line
 from sift_core.embedders.unrelated import baseline_of
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen, explained
+from sift_core.left_out import left_out_line
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import CandidateSource
 from sift_core.selection.select import KernelName, selector_of
@@ -136,6 +137,8 @@ def _print_search(console: Terminal, chosen: Chosen, *, warns: bool) -> None:
     if chosen.hop is not None and chosen.hop.n_new:
         found = counted(chosen.hop.n_new, "candidate")
         console.say(f"A second fetch brought {found}, {chosen.n_from_hop} of them chosen.")
+    if chosen.left_out:
+        console.say(f"{one_line(left_out_line(chosen.left_out))}.")
     if chosen.missing_names:
         console.say(f"No candidate has: {one_line(', '.join(chosen.missing_names))}")
     if chosen.n_redundant:
