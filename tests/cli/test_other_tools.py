@@ -158,6 +158,10 @@ def test_a_service_takes_them_too(tmp_path, minilm):
         found = client.post("/search", json=body).raise_for_status().json()
         (chunk,) = found["columns"]["sift"]["chunks"]
         assert (chunk["text"], chunk["url"]) == (TEXTS[1], "f1.md")
+        for key in ("topic", "metadata.topic"):
+            other = {"query": QUESTION, "filter": {key: "other"}}
+            found = client.post("/search", json=other).raise_for_status().json()
+            assert {one["url"] for one in found["candidates"]} == {"f2.md", "f3.md"}
 
 
 def test_a_folder_of_llama_index_is_searched_and_not_changed(tmp_path, minilm, record, sift):
