@@ -71,6 +71,7 @@ def ask(
     embedder: flags.EmbedderOption = None,
     queries: flags.QueryOption = None,
     *,
+    layout: flags.StoreLayout,
     options: ChoiceOptions,
     answers: flags.AnswerOptions,
     max_new_tokens: Annotated[
@@ -94,7 +95,7 @@ def ask(
     opened = None
     with ExitStack() as stack:
         if mode not in ("base", "learned"):
-            opened = stack.enter_context(open_with_embedder(store, embedder))
+            opened = stack.enter_context(open_with_embedder(store, embedder, layout))
             about = {"store": str(opened.address), "embedder": opened.embedder.name}
         engine = load_engine(
             model,

@@ -38,7 +38,7 @@ from sift_core.sources.oversampling import OversamplingSource
 SIDE_BY_SIDE_WIDTH = 100  # columns of a terminal; in narrower ones the names would be stumps
 
 
-@flags.with_flags(n_select="n_select")
+@flags.with_flags()
 def search(
     question: Annotated[
         str,
@@ -48,6 +48,7 @@ def search(
     store: flags.StoreOption = flags.DEFAULT_STORE,
     embedder: flags.EmbedderOption = None,
     *,
+    layout: flags.StoreLayout,
     options: ChoiceOptions,
     kernel: Annotated[
         KernelName,
@@ -96,7 +97,7 @@ def search(
         )
     selector = selector_of(kernel, noise_variance)
     options = replace(options, selector=selector)
-    with open_with_embedder(store, embedder) as (address, source, model):
+    with open_with_embedder(store, embedder, layout) as (address, source, model):
         query = queries_of(queries or [question], model)
         fetched: CandidateSource = source
         if adaptive:
