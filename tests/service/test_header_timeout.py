@@ -125,7 +125,6 @@ def test_slow_connections_leave_room_for_a_request(sent, monkeypatch):
             with suppress(ConnectionError):
                 one.sendall(sent + body)
 
-
         def is_served():
             with socket.create_connection(place, timeout=PATIENCE_S) as connection:
                 connection.sendall(HEALTH)
