@@ -6,14 +6,15 @@ The paper's σ² → `variance`, η² → `variance_floor`, both as shares of σ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
+from sift_core.checks import short_repr, warn
 from sift_core.embedders.unrelated import baseline_of
-from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.errors import EmptyEntryWarning, InvalidInputError
 from sift_core.evaluation.questions import Question, QuestionSet, document_name, stand_ins
 from sift_core.evaluation.statistics import Estimate, mean
 from sift_core.explanation import COPY_COSINE, repeats_of
@@ -202,9 +203,9 @@ def diagnose(
         on_progress: Called after each part of the work. Default: none.
 
     Raises:
-        CandidateSourceError: If the store fails, or a sampled vector is not finite or all zero.
-        InvalidInputError: If the store is empty or cannot draw a sample, query and store do not
-            fit together, or no chunk can stand in for a question.
+        CandidateSourceError: If the store fails, or a sampled vector is not finite.
+        InvalidInputError: If the store is empty or cannot draw a sample, all sampled vectors are
+            zero, query and store do not fit together, or no chunk can stand in for a question.
 
     Example:
         >>> from sift_core import InMemorySource
@@ -218,6 +219,7 @@ def diagnose(
         'Use SIFT here'
     """
     report = on_progress or (lambda work, done, of: None)
+    empty: set[str] = set()  # ids of vectors of zeros
     if sample is None:
         if not isinstance(source, SamplableSource):
             raise InvalidInputError(
@@ -226,19 +228,33 @@ def diagnose(
             )
         report("drawing chunks", 0, 1)
         sample = source.sample(max(N_CHUNKS, n_questions), np.random.default_rng(seed))
-    empty = np.flatnonzero(~sample.embeddings.any(axis=1))
-    if len(empty):
-        raise CandidateSourceError(
-            f"the stored vector of chunk {sample.document_ids[empty[0]]!r} is all zero, so that "
-            f"nothing can be compared with it; embed that chunk again, or delete it"
+    rows = _filled(sample.embeddings, sample.document_ids, empty)
+    if not rows:
+        raise InvalidInputError(
+            f"the vectors of all sampled chunks are all zero, as of {min(empty)!r}, so that "
+            f"nothing can be compared; embed the collection again"
         )
+    sample = replace(
+        sample,
+        document_ids=[sample.document_ids[row] for row in rows],
+        texts=[sample.texts[row] for row in rows],
+        embeddings=sample.embeddings[rows],
+        metadata=[sample.metadata[row] for row in rows],
+    )
     duplicates = find_duplicates(source, sample, seed=seed, on_progress=report)
     pools: tuple[PoolMeasures, ...] = ()
     if sample.n_stored <= N_SELECT:  # any selector chooses all of it
         questions = None
     else:
         questions = questions or stand_ins(sample, n_questions)
-        pools = tuple(_measured(source, embedder, questions, report))
+        pools = tuple(_measured(source, embedder, questions, report, empty))
+    if empty:
+        warn(
+            f"{len(empty)} of the chunks that were read are left out, since their vectors are all "
+            f"zero: {short_repr(sorted(empty))}; was an empty text embedded? Delete them, or embed "
+            f"them again",
+            EmptyEntryWarning,
+        )
     return Diagnosis(
         n_stored=sample.n_stored,
         n_sampled=len(sample),
@@ -248,6 +264,14 @@ def diagnose(
         pools=pools,
         seed=seed,
     )
+
+
+def _filled(embeddings: FloatArray, document_ids: Sequence[str], empty: set[str]) -> list[int]:
+    """Return the positions of rows that are not all zero; add the ids of the others to a set."""
+    has_vector = embeddings.any(axis=1)
+    empty.update(document_ids[row] for row in np.flatnonzero(~has_vector).tolist())
+    filled: list[int] = np.flatnonzero(has_vector).tolist()
+    return filled
 
 
 def find_duplicates(
@@ -311,15 +335,23 @@ def _fetched(
 
 
 def _measured(
-    source: CandidateSource, embedder: Embedder, questions: QuestionSet, on_progress: OnProgress
+    source: CandidateSource,
+    embedder: Embedder,
+    questions: QuestionSet,
+    on_progress: OnProgress,
+    empty: set[str],
 ) -> Iterator[PoolMeasures]:
-    """Yield the measures of each question, over the candidates that count for it."""
+    """Yield the measures of each question, over the candidates that count for it.
+
+    The ids of candidates with a vector of zeros are added to `empty`.
+    """
     texts = [question.text for question in questions.questions]
     name, embed = embedder.name, embedder.embed_query
     queries = [Query(text=one, embedding=embed(one), embedder_name=name) for one in texts]
     n_fetched = N_CANDIDATES + (_EXTRA if questions.origin is None else 0)
     found = _fetched(source, queries, n_fetched, on_progress, "asking questions")
     for question, query, pool in zip(questions.questions, queries, found, strict=True):
+        pool = pool.take(_filled(pool.embeddings, pool.document_ids, empty))
         kept = _kept(question, pool)
         if not kept:
             raise InvalidInputError(
