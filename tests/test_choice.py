@@ -14,6 +14,7 @@ from sift_core import (
     ChoiceOptions,
     ContextSelector,
     InMemorySource,
+    InvalidInputError,
     MMRSelector,
     Query,
     StopReason,
@@ -300,3 +301,33 @@ def test_a_key_that_no_candidate_has_is_named(options, said):
         fixed = {name: right.get(value, value) for name, value in options.items()}
         search(source, query, ChoiceOptions(**fixed))
         search(source, query, ChoiceOptions(document_key="fiel"))  # no rule needs it
+
+
+@pytest.mark.parametrize(
+    ("pool", "query", "options", "message"),
+    [
+        (
+            "tea",
+            make_pool(),
+            ChoiceOptions(),
+            "`pool` must be of the class CandidatePool, got 'tea'",
+        ),
+        (
+            make_pool(),
+            "tea",
+            ChoiceOptions(),
+            "`query` must be of the class Query, got 'tea'; pass",
+        ),
+        (make_pool(), QUERY.vector, ChoiceOptions(), "`query` must be of the class Query"),
+        (make_pool(), QUERY, {"n_select": 3}, "`options` must be of the class ChoiceOptions"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_by_name(pool, query, options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        choose(pool, query, options)
+    source = InMemorySource(ROWS, TEXTS)
+    if isinstance(pool, CandidatePool):
+        with pytest.raises(InvalidInputError, match=message):
+            search(source, query, options)
+        with pytest.raises(InvalidInputError, match=message):
+            asyncio.run(asearch(source, query, options))
