@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, get_args
 
 import numpy as np
@@ -19,6 +19,8 @@ from sift_core.types import BoolArray, FloatArray, Selection, StopReason
 # Objectives closer than this, relative to the largest, count as tied. Guess: a few
 # hundred roundings of float64, so that copies of a vector tie whatever order BLAS sums in.
 TIE_TOLERANCE = 1e-12
+# Of the largest gain, that a short candidate must have to be chosen under a budget: decision 0020.
+LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -171,6 +173,7 @@ class GreedySelector(Stops, ABC):
         if rules.limits is None:
             return self._added(posterior, rules)
         gains = posterior.gains()
+        rules = without_poor(gains, rules)
         found = self._added(posterior, rules)
         single = better_alone(rules.limits, gains, rules.priorities, found)
         return found if single is None else self._added(prior(), rules, first=single)
@@ -192,6 +195,23 @@ class GreedySelector(Stops, ABC):
             return position, float(gains[position])
 
         return posterior.as_selection(self._choose(posterior, best, rules))
+
+
+def without_poor(gains: FloatArray, rules: Rules) -> Rules:
+    """Return rules under which short candidates that say next to nothing do not fit.
+
+    Gain over cost favours an empty page with a heading, which fits into any rest of a budget.
+
+    Args:
+        gains: Before the first choice, shape (n,).
+        rules: The rules, with limits.
+    """
+    limits = rules.limits
+    if limits is None or np.isinf(limits.budget) or not len(gains):
+        return rules
+    is_poor = (gains < LEAST_SHARE * gains.max()) & (limits.costs < np.median(limits.costs))
+    costs: FloatArray = np.where(is_poor, np.inf, limits.costs)
+    return replace(rules, limits=replace(limits, costs=costs))
 
 
 def better_alone(
