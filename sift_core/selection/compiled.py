@@ -134,8 +134,7 @@ class CompiledRows(UnitRows):
         if limits is None:
             return run(covariance)
         gains = weights @ covariance**2 / (1.0 + noise)
-        rules = without_poor(gains, rules)
-        limits = rules.limits
+        limits = without_poor(gains, limits)
         found = run(covariance.copy())
         single = better_alone(limits, gains, rules.priorities, found)
         return found if single is None else run(covariance, single)

@@ -173,9 +173,10 @@ class GreedySelector(Stops, ABC):
         if rules.limits is None:
             return self._added(posterior, rules)
         gains = posterior.gains()
-        rules = without_poor(gains, rules)
+        limits = without_poor(gains, rules.limits)
+        rules = replace(rules, limits=limits)
         found = self._added(posterior, rules)
-        single = better_alone(rules.limits, gains, rules.priorities, found)
+        single = better_alone(limits, gains, rules.priorities, found)
         return found if single is None else self._added(prior(), rules, first=single)
 
     def _added(self, posterior: Posterior, rules: Rules, first: int | None = None) -> Selection:
@@ -197,21 +198,20 @@ class GreedySelector(Stops, ABC):
         return posterior.as_selection(self._choose(posterior, best, rules))
 
 
-def without_poor(gains: FloatArray, rules: Rules) -> Rules:
-    """Return rules under which short candidates that say next to nothing do not fit.
+def without_poor(gains: FloatArray, limits: CheckedLimits) -> CheckedLimits:
+    """Return limits under which short candidates that say next to nothing do not fit.
 
     Gain over cost favours an empty page with a heading, which fits into any rest of a budget.
 
     Args:
         gains: Before the first choice, shape (n,).
-        rules: The rules, with limits.
+        limits: Of the n candidates.
     """
-    limits = rules.limits
-    if limits is None or np.isinf(limits.budget) or not len(gains):
-        return rules
+    if np.isinf(limits.budget) or not len(gains):
+        return limits
     is_poor = (gains < LEAST_SHARE * gains.max()) & (limits.costs < np.median(limits.costs))
     costs: FloatArray = np.where(is_poor, np.inf, limits.costs)
-    return replace(rules, limits=replace(limits, costs=costs))
+    return replace(limits, costs=costs)
 
 
 def better_alone(
