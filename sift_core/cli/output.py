@@ -11,8 +11,9 @@ from typing import Any
 
 from sift_core.cli.streams import one_line, plain, undecorated
 from sift_core.errors import MissingDependencyError
-from sift_core.explanation import COPY_COSINE, REDUNDANT_COSINE, Pick, Repeat
+from sift_core.explanation import Pick
 from sift_core.places import document_of
+from sift_core.repeats import COPY_COSINE, REDUNDANT_COSINE, Repeat
 from sift_core.types import CandidatePool
 
 try:
