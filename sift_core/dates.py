@@ -74,6 +74,11 @@ def by_date(
     return Preferences(prefer=np.where(is_missing, oldest - DAY, seconds), prior=prior)
 
 
+def is_date(value: object) -> bool:
+    """Return whether a value is a date that `by_date` can read."""
+    return not math.isnan(_seconds(value))
+
+
 def _kind(value: object) -> str:
     return "none" if value is None else f"another value of the type {type(value).__name__}"
 
