@@ -60,6 +60,20 @@ class Pick:
         """Return the six numbers by name."""
         return {name: getattr(self, name) for name in _NUMBERS}
 
+    @property
+    def reason(self) -> str:
+        """Return the words by which it was chosen; empty if there are none.
+
+        It reads such as "shares: brunhild, ward; reached from 2 by kunigunde".
+        """
+        parts = []
+        if self.shares:
+            parts.append(f"shares: {', '.join(self.shares)}")
+        if self.reached_from is not None:
+            words = f" by {', '.join(self.reached_by)}" if self.reached_by else ""
+            parts.append(f"reached from {self.reached_from}{words}")
+        return "; ".join(parts)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the six numbers for JSON, and of the other fields those that say something."""
         chunks = {"chunks": list(self.chunks)} if self.chunks else {}
