@@ -136,13 +136,12 @@ class PointReader:
         Raises:
             CandidateSourceError: If it lacks its text, or is not what was stored.
         """
-        payload = self._payload(point)
-        text = self._take_text(point.id, payload)
-        is_ours = DOCUMENT_ID_KEY in payload
-        document_id = str(payload.pop(DOCUMENT_ID_KEY, point.id))
-        if self.checks_contents and is_ours:
-            self._check_content(point.id, document_id, text, payload)
-        return Document(document_id=document_id, text=text, metadata=payload)
+        entry = self._entry(point)
+        text = self._text(point, entry)
+        if self.checks_contents and DOCUMENT_ID_KEY in point.payload:
+            self._check_content(point, entry)
+        name = str(entry.document_id or point.id)
+        return Document(document_id=name, text=text, metadata=entry.metadata)
 
     def _columns(self, points: Sequence[Any], d: int | None) -> dict[str, Any]:
         """Return the columns of a pool or a sample, by name."""
