@@ -37,6 +37,7 @@ SETTINGS = (
     "query_rewriting",
     "calibration",
     "dtype",
+    "generator_window",
     "vllm_model",
     "vllm_max_rank",
 )
@@ -223,6 +224,9 @@ def opened_app(
     with ExitStack() as stack:
         if model is None and app.vllm is not None:
             raise InvalidInputError("--vllm writes what --no-model leaves out; drop one")
+        if answers.generator is not None and (model is None or app.vllm is not None):
+            other = "--vllm" if app.vllm is not None else "--no-model"
+            raise InvalidInputError(f"--generator writes the answers, which {other} rules out")
         server = None if model is None else app.server(model)
         if server is not None:
             stack.enter_context(server).check()
@@ -230,7 +234,8 @@ def opened_app(
         engine: AnswerEngine | None = None
         if model is not None:
             if settings.model_name is None:
-                name = PurePath(model).name.replace(":", "-") or "model"
+                named = answers.generator_model or model
+                name = PurePath(named).name.replace(":", "-") or "model"
                 settings = replace(settings, model_name=name)
             engine = load_engine(
                 model,

@@ -24,7 +24,6 @@ from sift_core.token_estimate import estimated_tokens
 logger = logging.getLogger(__name__)
 
 DEFAULT_WINDOW = 4096  # guess: Ollama's, which cuts longer prompts without a word
-KEY_VARIABLE = "SIFT_GENERATOR_API_KEY"
 _WINDOWS = ("max_model_len", "context_length", "context_window", "max_context_length")
 _AROUND_PROMPT, _AROUND_MESSAGE = 64, 8  # tokens that chat templates add; guesses
 _NO_MODEL_TOO = (404, 405, 501)  # of servers that do not list their models
@@ -283,7 +282,7 @@ class OpenAIGenerator:
         """Return what to do about a refusal."""
         status, said = error.status_code, (message or "").lower()
         if status in (401, 403):
-            return f"pass its key as `api_key`; commands read it from {KEY_VARIABLE}"
+            return "pass its key as `api_key`; commands read it from SIFT_GENERATOR_API_KEY"
         if "context" in said and any(word in said for word in ("length", "size", "window")):
             return "pass the window that the server was started with as `window`"
         if status == 404 and error.request.method == "POST":
