@@ -91,6 +91,7 @@ class Connection:
         self._http = {
             "timeout": httpx.Timeout(self._timeout_s, connect=min(_CONNECT_S, self._timeout_s)),
             "follow_redirects": False,
+            "limits": httpx.Limits(max_keepalive_connections=0),
             "verify": httpx.create_ssl_context(),  # once, as it takes 50 ms
         }
         self._client = openai.OpenAI(http_client=self._made(httpx.Client), **self._options)
@@ -136,7 +137,7 @@ class Connection:
 
         Args:
             path: "completions" or "chat/completions".
-            body: Without the fields of streaming; `max_tokens` or its newer name is there.
+            body: Without `stream`; `max_tokens` or its newer name is there.
             advise: As for `get`.
             criteria: They end the text. Called before it and at least each 50 ms. Default: none.
             on_text: Called with each piece. What it raises passes. Default: None.
@@ -145,7 +146,7 @@ class Connection:
         n_read = n_written = n_pieces = 0
         thoughts = text = ""
         most = _CHARACTERS * int(body.get("max_tokens") or body["max_completion_tokens"])
-        body = {"stream_options": {"include_usage": True}, **body, "stream": True}
+        body = {**body, "stream": True}
         is_over = False
 
         def is_unwanted() -> bool:
@@ -274,7 +275,7 @@ class Connection:
         except (openai.APIError, httpx.HTTPError) as error:  # in the middle of a stream
             said = self.clean(getattr(error, "message", "") or str(error)) or type(error).__name__
             raise self.failure(f"broke off a text: {said}; ask again, or see its log") from error
-        except ValueError as error:  # no JSON, or no UTF-8
+        except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
             said = self.clean(str(getattr(error, "doc", error)))
             raise self.failure(f"wrote no event of a text: {said!r}; is it an API?") from error
 

@@ -103,7 +103,8 @@ class VllmGenerator:
 
         learned: Any = active(self._language_model.model)
         model = self._server.base_model if learned is None else self._server.load(learned)
-        request = {"model": model, **request}
+        usage = {"stream_options": {"include_usage": True}}
+        request = {"model": model, **request, **usage}
         try:
             written = self._server.write(request, criteria=criteria, on_text=on_text)
         finally:
