@@ -78,7 +78,12 @@ def load_engine(
         embedder=None if opened is None else opened.embedder,
         options=options,
         prompt=PromptOptions(cite=answers.cite),
-        learning=LearningOptions(effort=answers.effort, n_steps=answers.steps, adapter=learned),
+        learning=LearningOptions(
+            effort=answers.effort,
+            n_steps=answers.steps,
+            adapter=learned,
+            **({} if generator is None else {"cache": None}),  # which would load torch
+        ),
         generation={"max_new_tokens": max_new_tokens},
         policy=replace(policy, on_off_topic=answers.on_off_topic),
         query_rewriting=None if rewriting == "off" else rewriting,

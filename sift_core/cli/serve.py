@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -22,7 +22,7 @@ from sift_core.service.server import listener_at, serve_at
 from sift_core.service.settings import KEY_VARIABLE, ServiceSettings, key_of
 
 if TYPE_CHECKING:
-    from sift_core.answering import AnswerEngine, VllmServer
+    from sift_core.answering import AnswerEngine, LanguageModel, VllmServer
 
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
 FORMER_KEY_VARIABLE = "SIFT_SERVE_API_KEY"  # named a variable; ignored, it would open a service
@@ -299,5 +299,5 @@ def engine_of_server(engine: AnswerEngine, server: VllmServer, max_rank: int) ->
     return replace(
         engine,
         learning=replace(learning, settings=replace(learning.settings, lora=lora)),
-        generator=VllmGenerator(server, engine.language_model),
+        generator=VllmGenerator(server, cast("LanguageModel", engine.language_model)),
     )

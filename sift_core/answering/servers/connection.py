@@ -103,12 +103,16 @@ class Connection:
     def get(self, path: str, purpose: str, advise: Advise) -> httpx.Response:
         """Return the answer to a GET; `advise` says what to do about a refusal."""
         with self._translated(purpose, advise):
-            return self._client.get(path, cast_to=httpx.Response, **self._request)
+            answer: httpx.Response = self._client.get(path, cast_to=httpx.Response, **self._request)
+        return answer
 
     def post(self, path: str, body: object, purpose: str, advise: Advise) -> httpx.Response:
         """Return the answer to a POST of JSON."""
         with self._translated(purpose, advise):
-            return self._client.post(path, cast_to=httpx.Response, body=body, **self._request)
+            answer: httpx.Response = self._client.post(
+                path, cast_to=httpx.Response, body=body, **self._request
+            )
+        return answer
 
     def models(self, advise: Advise) -> list[dict[str, Any]]:
         """Return what /v1/models says, a mapping with "id" for each model."""
@@ -309,7 +313,7 @@ class Connection:
                 raise TypeError("a text is expected")
             if not all(one is None or isinstance(one, int) for one in counts):
                 raise TypeError("a number is expected")
-            return _Piece(*texts, reason, *counts)
+            return _Piece(texts[0], texts[1], reason, counts[0], counts[1])
         except MALFORMED as error:
             raise self.failure(
                 f"wrote no event of a text: {self.clean(repr(event))}; is it an API?"
@@ -323,7 +327,7 @@ def _whole(text: str) -> tuple[str, str]:
     return encoded.decode("utf-16-le", "replace"), half
 
 
-def message_of(answer: httpx.Response) -> str | None:
+def message_of(answer: Any) -> str | None:
     """Return the message of an error, in any of the forms that there are; None if it has none."""
     try:
         body = answer.json()

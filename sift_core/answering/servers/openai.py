@@ -7,19 +7,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sift_core.answering.model.fair_lock import lock_and_workers
 from sift_core.answering.model.text_model import Generation, Prompt, check_stop
-from sift_core.answering.servers.connection import (
-    Connection,
-    check_url,
-    openai,
-    sampling_fields,
-)
+from sift_core.answering.servers.connection import Connection, check_url, sampling_fields
 from sift_core.checks import as_count, as_messages, check_text, short_repr
 from sift_core.errors import GeneratorError, InvalidInputError
 from sift_core.token_estimate import estimated_tokens
+
+if TYPE_CHECKING:
+    import openai
 
 logger = logging.getLogger(__name__)
 
@@ -256,13 +254,13 @@ class OpenAIGenerator:
                     "chat/completions", body, self._advise, criteria=criteria, on_text=on_text
                 )
             except GeneratorError as error:
-                field = getattr(error.__cause__, "param", None)
-                is_ours = field in _SUBSTITUTES and not (field == "temperature" and is_sampled)
-                if error.status not in (400, 422) or not is_ours or field not in body:
+                named = str(getattr(error.__cause__, "param", None))
+                is_ours = named in _SUBSTITUTES and not (named == "temperature" and is_sampled)
+                if error.status not in (400, 422) or not is_ours or named not in body:
                     raise
-                self._refused.add(field)
-                _substitute(body, field)
-                logger.warning("%s: asked again without `%s`", error, field)
+                self._refused.add(named)
+                _substitute(body, named)
+                logger.warning("%s: asked again without `%s`", error, named)
 
     def _window_there(self) -> int | None:
         """Return the window that the server names, in any of the fields that there are."""

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 # First: transformers imports httpx too, and would be named where that is missing.
@@ -24,7 +24,6 @@ from sift_core.answering.servers.connection import (
     Connection,
     check_url,
     message_of,
-    openai,
     sampling_fields,
 )
 
@@ -37,6 +36,9 @@ from sift_core.answering.model.text_model import Generation, Prompt, check_stop
 from sift_core.answering.model.weights_fingerprint import digest_of
 from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import AdapterServerError, InvalidInputError, SiftError
+
+if TYPE_CHECKING:
+    import openai
 
 logger = logging.getLogger(__name__)
 
