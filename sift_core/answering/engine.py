@@ -207,7 +207,7 @@ class AnswerEngine:
 
     async def achoose(self, question: str | AnswerRequest, **options: Any) -> Choice:
         """Return what `choose` returns; embedding and selection run in other threads."""
-        request = self._request(question, options)
+        request = await asyncio.to_thread(self._request, question, options)
         if request.mode in (AnswerMode.BASE, AnswerMode.LEARNED):
             return self._choice(request, request.query())
         source, embedder = self._retrieval()
@@ -216,8 +216,7 @@ class AnswerEngine:
         with timed(timings, "embed"):
             query = await asyncio.to_thread(request.query, embedder)
         arguments = await asyncio.to_thread(self._first_choice, request, query)
-        searched = request.searched(query)
-        chosen = await asearch(source, searched, filter=request.filter, **arguments)
+        chosen = await asearch(source, request.searched(query), filter=request.filter, **arguments)
         return await asyncio.to_thread(self._choice, request, query, chosen, timings)
 
     def choose_from(
@@ -376,6 +375,7 @@ class AnswerEngine:
         self.language_model.check_generation(request.generation)
         check_mode(AnswerMode(request.mode), self._answerer, self.learning.adapter)
         request.choice_options(self.options)  # checks them
+        _ = self.language_model.window  # asks a server once, here in a thread
         return request
 
     def _retrieval(self) -> tuple[CandidateSource, Embedder]:

@@ -71,6 +71,7 @@ def load_engine(
         learned = load_learned(adapters, language_model)
     policy = calibrated.get("policy") or VariancePolicy()
     rewriting = answers.query_rewriting
+    without_torch: dict[str, Any] = {} if generator is None else {"cache": None}
     return AnswerEngine(
         language_model=cast("LanguageModel", language_model),  # None: the generator
         generator=generator,
@@ -82,7 +83,7 @@ def load_engine(
             effort=answers.effort,
             n_steps=answers.steps,
             adapter=learned,
-            **({} if generator is None else {"cache": None}),  # which would load torch
+            **without_torch,
         ),
         generation={"max_new_tokens": max_new_tokens},
         policy=replace(policy, on_off_topic=answers.on_off_topic),

