@@ -122,7 +122,8 @@ class Connection:
         except MALFORMED as error:
             raise self.failure(
                 f"did not list its models: {self.clean(answer.text) or 'an empty answer'}; is this "
-                f"the address of an API, which mostly ends in /v1?"
+                f"the address of an API, which mostly ends in /v1?",
+                answer.status_code,
             ) from error
 
     def write(
@@ -266,6 +267,9 @@ class Connection:
         """Raise our error for what the clients raise in the block."""
         try:
             yield
+        except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
+            said = self.clean(str(getattr(error, "doc", error)))
+            raise self.failure(f"wrote no event of a text: {said!r}; is it an API?") from error
         except openai.APIStatusError as error:
             raise self._refusal(purpose, error, advise) from error
         except (openai.APITimeoutError, httpx.TimeoutException) as error:
@@ -273,7 +277,7 @@ class Connection:
                 f"did not answer {error.request.url.path} in {self._timeout_s:g} s; it is too "
                 f"busy or hangs: ask again, or pass a longer `timeout_s`"
             ) from error
-        except openai.APIConnectionError as error:
+        except (openai.APIConnectionError, RuntimeError) as error:  # or it was closed
             cause = error.__cause__ or error
             raise self.failure(
                 f"could not be asked to {purpose}: "
@@ -282,9 +286,6 @@ class Connection:
         except (openai.APIError, httpx.HTTPError) as error:  # in the middle of a stream
             said = self.clean(getattr(error, "message", "") or str(error)) or type(error).__name__
             raise self.failure(f"broke off a text: {said}; ask again, or see its log") from error
-        except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
-            said = self.clean(str(getattr(error, "doc", error)))
-            raise self.failure(f"wrote no event of a text: {said!r}; is it an API?") from error
 
     def _refusal(
         self, purpose: str, error: openai.APIStatusError, advise: Advise
