@@ -1,6 +1,7 @@
 """An engine whose texts a server of OpenAI's API writes: one contract for all servers, and
 `sift serve` over such an engine."""
 
+import asyncio
 import os
 import subprocess
 from importlib.util import find_spec
@@ -285,6 +286,22 @@ def test_a_client_that_goes_away_ends_the_writing(client, api):
     with client.chat.completions.create(model="tiny:base", stream=True, **CHAT) as stream:
         next(chunk for chunk in stream if chunk.choices[0].delta.content)
     until(lambda: api.n_left)
+
+
+def test_a_question_without_end_is_refused_and_nobody_is_asked(client, api):
+    messages = [{"role": "user", "content": "fold a boat " * 90_000}]
+    for mode in ("context", "base"):
+        with pytest.raises(openai.BadRequestError, match="the model reads 4,096 tokens"):
+            client.chat.completions.create(model=f"tiny:{mode}", messages=messages)
+    assert api.bodies == []
+
+
+async def test_an_async_stream_that_is_closed_disconnects(api):
+    api.answers.append(streamed(60.0))
+    engine = engine_with(OpenAIGenerator(api.base_url, MODEL))
+    async with await engine.astream(QUESTION, mode="context"):
+        await asyncio.to_thread(until, lambda: api.bodies)
+    await asyncio.to_thread(until, lambda: api.n_left)
 
 
 def test_a_policy_is_obeyed(api):
