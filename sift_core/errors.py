@@ -51,11 +51,15 @@ class CandidateSourceError(SiftError):
         message: What was wrong, where, and what to do.
         retry_after_s: Seconds after which the store said that it can be asked again; None
             where it said nothing.
+        is_lasting: Whether asking again gives the same, since the entries do not suit the
+            arguments. Default: False.
     """
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, retry_after_s: float | None = None, is_lasting: bool = False
+    ) -> None:
         super().__init__(message)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s, self.is_lasting = retry_after_s, is_lasting
 
 
 class ExperimentError(SiftError):

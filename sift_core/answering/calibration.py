@@ -395,6 +395,7 @@ class Measurer:
             answerer=self.answerer,
             learning=self.learning,
             policy=VariancePolicy(),
+            n_candidates=self.options.n_candidates,
             timings={},
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from sift_core.explanation import Chosen, question_variances
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import Selector
 from sift_core.selection.sift import SIFTSelector
+from sift_core.selection.topic import no_baseline, topic_floor
 from sift_core.types import AnswerMode, CandidatePool, Query, StopReason
 
 if TYPE_CHECKING:  # a server's model needs no torch
@@ -256,6 +257,8 @@ def make_choice(
     answerer: InContextAnswerer,
     learning: LearningOptions,
     policy: Policy,
+    n_candidates: int,
+    baseline: Callable[[], float] = no_baseline,
     timings: Mapping[str, float],
 ) -> Choice:
     """Return the choice of documents and, in mode "auto", of the mode.
@@ -267,6 +270,8 @@ def make_choice(
         answerer: Puts the question as the request says.
         learning: What is learned where the request does not say it.
         policy: Decides in mode "auto".
+        n_candidates: How many were asked for; a pool of fewer is the whole collection.
+        baseline: Returns the embedder's cosine for unrelated texts. Default: 0.
         timings: Seconds that were spent before it, by stage.
     """
     learning = learning.with_effort(request.effort)
@@ -285,10 +290,13 @@ def make_choice(
     if mode is AnswerMode.AUTO:
         assert read is not None  # as is `learned`
         assert learned is not None
+        n_fetched = len(pool) if chosen.hop is None else chosen.hop.first_row
         features = replace(
             answerer.features(query, read.chunks, learned.chunks),
             latency_s=_seconds_until(deadline),
             has_adapter=learning.adapter is not None,
+            nearest=float(pool.similarities.max()),
+            topic_floor=topic_floor(pool, is_whole=n_fetched < n_candidates, baseline=baseline),
         )
         decision = policy.decide(features)
     else:

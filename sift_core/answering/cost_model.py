@@ -65,6 +65,9 @@ class PolicyFeatures:
         has_adapter: Whether there is an adapter that was learned beforehand. Default: False.
         latency_s: Seconds that the caller will wait for the answer, > 0. Default: any time.
         can_learn: Whether whoever writes takes what is learned. Default: True.
+        nearest: Cosine of the nearest candidate with the question, in [-1, 1].
+        topic_floor: The least that it has on the topic, as `topic_floor` reads it from the pool.
+            None if the candidates are too few for that. Default: None.
     """
 
     variance_before: float
@@ -79,6 +82,8 @@ class PolicyFeatures:
     has_adapter: bool = False
     latency_s: float | None = None
     can_learn: bool = True
+    nearest: float = 1.0
+    topic_floor: float | None = None
 
     @property
     def n_steps(self) -> int:

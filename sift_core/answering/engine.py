@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ from sift_core.answering.streams import (
 )
 from sift_core.checks import as_count, check_instance
 from sift_core.choice import asearch, choose, search
+from sift_core.embedders.unrelated import baseline_of
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions
@@ -339,6 +341,10 @@ class AnswerEngine:
         answerer = replace(self._answerer, prompt=prompt)
         return answerer.with_generation(**{**own, **(generation or {})})
 
+    @cached_property
+    def _baseline(self) -> float:
+        return baseline_of(self.embedder)
+
     def _first_choice(self, request: AnswerRequest, query: Query) -> dict[str, Any]:
         parts = self.answerer_for(request), self.options, self.learning
         return first_choice_arguments(request, query, *parts)
@@ -357,6 +363,8 @@ class AnswerEngine:
             answerer=self.answerer_for(request),
             learning=self.learning,
             policy=self.policy,
+            n_candidates=request.choice_options(self.options).n_candidates,
+            baseline=lambda: self._baseline,
             timings=timings or {},
         )
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sift_core.answering.answer import Answer
 from sift_core.answering.choosing import Choice, LearningOptions, check_mode
 from sift_core.answering.cost_model import READING
@@ -27,11 +29,14 @@ from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Pick
 from sift_core.progress import timed
+from sift_core.selection.topic import unrelated_cosine
 from sift_core.types import AnswerMode, CandidatePool, Message, Query
 
 if TYPE_CHECKING:  # a server's model needs no torch
     from sift_core.answering.fine_tuning import FineTuned
     from sift_core.answering.model.adapters import Adapter
+
+N_NEAREST = 3  # candidates that a refusal shows
 
 # Whether something was read, and learned → the mode that an answer came to be in.
 _MODES = {
@@ -239,6 +244,9 @@ class Session:
             picks=_picks(choice, used),
             stop_reason=None if choice.read is None else choice.read.stop_reason,
             missing_names=() if choice.read is None else choice.read.missing_names,
+            nearest=_nearest(choice.pool) if choice.refuses else None,
+            unrelated_cosine=unrelated_cosine(choice.pool) or 0.0,
+            left_out=() if choice.read is None else choice.read.left_out,
         )
 
 
@@ -284,6 +292,10 @@ def prepare_session(
         adapter=learning.adapter if choice.mode is AnswerMode.LEARNED else None,
         timings=timings,
     )
+
+
+def _nearest(pool: CandidatePool) -> CandidatePool:
+    return pool.take(np.argsort(-pool.similarities, kind="stable")[:N_NEAREST])
 
 
 def _picks(choice: Choice, used: CandidatePool) -> tuple[Pick, ...]:

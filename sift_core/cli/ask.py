@@ -15,7 +15,6 @@ import typer
 from rich.table import Table
 
 from sift_core.answering.answer import Answer
-from sift_core.answering.policy import VariancePolicy
 from sift_core.cli import options as flags
 from sift_core.cli.engine import load_engine
 from sift_core.cli.learn import LearningProgress
@@ -24,6 +23,7 @@ from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line, plain
 from sift_core.errors import InvalidInputError, SiftError
 from sift_core.explanation import repeats_of
+from sift_core.left_out import left_out_line
 from sift_core.options import ChoiceOptions
 from sift_core.types import AnswerMode, Message
 
@@ -71,6 +71,7 @@ def ask(
     embedder: flags.EmbedderOption = None,
     queries: flags.QueryOption = None,
     *,
+    layout: flags.StoreLayout,
     options: ChoiceOptions,
     answers: flags.AnswerOptions,
     max_new_tokens: Annotated[
@@ -95,7 +96,7 @@ def ask(
     opened = None
     with ExitStack() as stack:
         if mode not in ("base", "learned"):
-            opened = stack.enter_context(open_with_embedder(store, embedder))
+            opened = stack.enter_context(open_with_embedder(store, embedder, layout))
             about = {"store": str(opened.address), "embedder": opened.embedder.name}
         engine = load_engine(
             model,
@@ -338,6 +339,8 @@ def _print_about(console: Terminal, answer: Answer, pace: Mapping[str, Any], *, 
         about.add_row("cited", f"{said}; {unknown} {is_no_source}" if unknown else said)
     if answer.missing_names:
         about.add_row("missing", f"{', '.join(answer.missing_names)}: no candidate has it")
+    if answer.left_out:
+        about.add_row("left out", one_line(left_out_line(answer.left_out)))
     about.add_row("mode", f"{answer.mode.value}: {'; '.join(answer.reasons)}")
     report = answer.fine_tuning
     if report is not None and report.losses:
@@ -367,25 +370,29 @@ def _print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) 
         if answer.mode is AnswerMode.LEARNED:
             why = "the model answered from what it learned beforehand"
         if answer.is_refusal:
-            why = "no model was asked; --on-off-topic base asks it all the same"
+            why = "no model was asked; --mode context answers from the nearest chunks all the same"
         console.print(f"sources: none; {why}", style="dim")
+        if answer.nearest is not None and len(answer.nearest):
+            console.print("nearest", style="bold")
+            print_chunks(console, answer.nearest, repeats=[None] * len(answer.nearest))
         return
     distinct, counts = answer.distinct_chunks()
     n_listed = len(distinct) if in_full else min(N_SOURCES, len(distinct))
     listed = distinct.take(range(n_listed))
     console.print("sources", style="bold")
-    print_chunks(console, listed, counts=counts, n_lines=6 if in_full else 0)
+    repeats = repeats_of(listed.embeddings, unrelated=answer.unrelated_cosine)
+    n_lines = 6 if in_full else 0
+    print_chunks(console, listed, counts=counts, n_lines=n_lines, repeats=repeats)
     if n_listed < len(distinct):
         console.print(f"    … and {len(distinct) - n_listed} more", style="dim")
-    if any(repeats_of(listed.embeddings)):
+    if any(repeats):
         console.print(f"    {LEGEND}", style="dim")
 
 
 def _certainty(sigma: float) -> str:
     """Return what σ² at the question means; in the paper's setting it is 1 without sources."""
     share = 1.0 - sigma**2
-    little = "" if share >= VariancePolicy().min_explained else "; they may be off the topic"
     return (
         f"1.00 → {sigma**2:.2f}: the sources explain {share:.0%} of what is uncertain about the "
-        f"question{little}"
+        f"question"
     )

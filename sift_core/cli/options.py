@@ -102,6 +102,32 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoreLayout:
+    """How to read a collection that another tool filled; each field is a flag."""
+
+    text_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Payload key of the texts in a collection of Qdrant that another tool filled. If "
+            "left out, where LangChain, LlamaIndex and Haystack keep them.",
+            show_default=False,
+        ),
+    ] = None
+    vector_name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The dense vector to search in such a collection; its only one if left out.",
+            show_default=False,
+        ),
+    ] = None
+
+
+DEFAULT_LAYOUT = StoreLayout()
+
+
+@dataclass(frozen=True, kw_only=True)
 class AnswerOptions:
     """How `sift ask` and `sift serve` answer; each field is a flag."""
 
@@ -167,7 +193,7 @@ _NAMES = {"n_candidates": "candidates"}
 
 
 def with_flags(
-    *, n_select: str, settings: Collection[str] = ()
+    *, n_select: str = "n_select", settings: Collection[str] = ()
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Return a decorator that replaces groups of options by a flag for each option.
 
@@ -177,7 +203,7 @@ def with_flags(
 
     Args:
         n_select: Name of the parameter for `ChoiceOptions.n_select`; its flag has the short form
-            -n.
+            -n. Default: "n_select".
         settings: Parameters and groups that get no flag: their values come from the environment or
             the settings file. Default: none.
     """

@@ -11,7 +11,7 @@ from typing import Any
 
 from sift_core.cli.streams import one_line, plain, undecorated
 from sift_core.errors import MissingDependencyError
-from sift_core.explanation import COPY_COSINE, REDUNDANT_COSINE, Pick, repeats_of
+from sift_core.explanation import COPY_COSINE, REDUNDANT_COSINE, Pick, Repeat
 from sift_core.places import document_of
 from sift_core.types import CandidatePool
 
@@ -196,6 +196,7 @@ def print_chunks(
     counts: Sequence[int] = (),
     n_lines: int = 2,
     picks: Sequence[Pick] = (),
+    repeats: Sequence[Repeat | None],
 ) -> None:
     """Print the chunks in order of choice: a line about each, its text, and why it was chosen.
 
@@ -205,8 +206,9 @@ def print_chunks(
         counts: How often each was taken; once where left out.
         n_lines: Lines of text of each at most.
         picks: Why each was chosen. Default: the words of a choice are not printed.
+        repeats: The earlier chunk that each repeats, or None, which is marked.
     """
-    for i, repeat in enumerate(repeats_of(chunks.embeddings)):
+    for i, repeat in enumerate(repeats):
         mark = "" if repeat is None else repeat.mark
         times = f" ×{counts[i]}" if counts and counts[i] > 1 else ""
         head = f"{i + 1:>3} {mark:<4}{chunks.similarities[i]:5.2f}  "

@@ -138,6 +138,7 @@ def serve(
         typer.Option(help="What clients call the model; the end of its name if left out."),
     ] = None,
     *,
+    layout: flags.StoreLayout,
     options: ChoiceOptions,
     answers: flags.AnswerOptions,
     app: AppOptions,
@@ -181,6 +182,7 @@ def serve(
             store=store,
             model=None if no_model else model,
             embedder=embedder,
+            layout=layout,
             options=options,
             answers=answers,
             app=app,
@@ -200,6 +202,7 @@ def opened_app(
     store: str = flags.DEFAULT_STORE,
     model: str | None = flags.DEFAULT_MODEL,
     embedder: str | None = None,
+    layout: flags.StoreLayout,
     options: ChoiceOptions,
     answers: flags.AnswerOptions,
     app: AppOptions,
@@ -211,8 +214,9 @@ def opened_app(
         store: Address of the index.
         model: Id or folder. With None the service only ranks, searches and embeds.
         embedder: The embedding model. Default: the one that the index names.
-        options: What the choice of chunks for a prompt obeys, unless a request says otherwise. Also
-            by name, as the flags of `sift serve`, like the next two.
+        layout: How to read a collection that another tool filled. Also by name, as the flags of
+            `sift serve`, like the next three.
+        options: What the choice of chunks for a prompt obeys, unless a request says otherwise.
         answers: How the model is loaded, learns and answers, unless a request says otherwise.
         app: Adapters, the length of answers, and a vLLM that writes them.
 
@@ -230,7 +234,7 @@ def opened_app(
         server = None if model is None else app.server(model)
         if server is not None:
             stack.enter_context(server).check()
-        opened = stack.enter_context(open_with_embedder(store, embedder))
+        opened = stack.enter_context(open_with_embedder(store, embedder, layout))
         engine: AnswerEngine | None = None
         if model is not None:
             if settings.model_name is None:

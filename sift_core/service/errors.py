@@ -72,8 +72,7 @@ def refusal_of(error: BaseException) -> RefusedError:
     status, code, retry_after_s = 500, "internal_error", None
     message = "the service failed; its log says why under this answer's x-request-id"
     if isinstance(error, CandidateSourceError):
-        status, code, retry_after_s = 503, "store_failed", error.retry_after_s or 5.0
-        message = "the store of documents failed; ask again, and see the service's log"
+        return _of_store(error)
     elif isinstance(error, GeneratorError):
         status, code = 502, "generator_failed"
         if error.status in (None, 429, 503):  # it is gone, or has too much to do
@@ -86,6 +85,15 @@ def refusal_of(error: BaseException) -> RefusedError:
             "more under this answer's x-request-id"
         )
     return RefusedError(message, status=status, code=code, retry_after_s=retry_after_s)
+
+
+def _of_store(error: CandidateSourceError) -> RefusedError:
+    if error.is_lasting:
+        message = "the entries of the store do not suit this service; its log says why"
+        return RefusedError(message, status=500, code="store_failed")
+    message = "the store of documents failed; ask again, and see the service's log"
+    seconds = error.retry_after_s or 5.0
+    return RefusedError(message, status=503, code="store_failed", retry_after_s=seconds)
 
 
 def openai_error(refused: RefusedError) -> dict[str, Any]:

@@ -44,6 +44,7 @@ KEEP_ALIVE = ": keep-alive\n\n"
 KEEP_ALIVE_S = 5.0  # between comments in a stream that is silent otherwise
 _COPIED = (
     "mode reasons searched_for citations is_refusal unknown_marks stop_reason missing_names"
+    " left_out nearest"
 ).split()
 _COPIED_OF_SOURCES = ("near_duplicate_of", "is_read", "n_times_learned")
 

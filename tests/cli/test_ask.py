@@ -215,8 +215,13 @@ def test_what_the_index_does_not_tell_is_refused_unless_the_model_may_answer(ask
     off_topic = "Quinoa vxzq?"
     out = ask(off_topic).out
     assert out.startswith("The documents say nothing about that.")
-    assert "--on-off-topic base asks it all the same" in out
-    assert answered(off_topic)["is_refusal"]
+    assert "--mode context answers from the nearest chunks all the same" in out
+    assert "\nnearest\n" in out
+    refused = answered(off_topic)
+    assert refused["is_refusal"]
+    similarities = [one["similarity"] for one in refused["nearest"]]
+    assert similarities == sorted(similarities, reverse=True)
+    assert 0 < len(similarities) <= 3
     allowed = answered(off_topic, "--on-off-topic", "base")
     assert (allowed["is_refusal"], allowed["mode"]) == (False, "base")
 

@@ -154,3 +154,11 @@ def test_search_says_why_a_chunk_was_chosen(record, sift):
 )
 def test_options_that_cannot_be_or_do_not_go_together_are_named(sift, options, told):
     assert told in sift("search", QUESTION, *options, code=2).err
+
+
+def test_search_says_what_was_left_out(record, sift):
+    left_out = record("search", QUESTION, "-n", "2")["left_out"]
+    assert {one["reason"] for one in left_out} == {"near_copy"}
+    assert {one["rank"] for one in left_out} <= {1, 2}
+    out = sift("search", QUESTION, "-n", "2").out
+    assert f"left out: {left_out[0]['source']}" in out

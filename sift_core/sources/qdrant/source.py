@@ -68,7 +68,8 @@ class QdrantSource(LexicalFetching):
         collection: Name of the collection, or an alias.
         vector_name: Which of the collection's dense vectors to search; "" for the unnamed
             one. Other vectors, sparse ones and multivectors may stand beside it.
-        text_key: Payload key of the chunk's text; dots lead into nested objects.
+        text_key: Payload key of the chunk's text; dots lead into nested objects. Default: "text",
+            else where LangChain, LlamaIndex and Haystack keep it, with the metadata beside it.
         embedder_name: Model behind the vectors; queries made by another are refused.
         search_params: Qdrant's own, for instance `hnsw_ef` or `exact`. Quantised vectors are
             ranked again by the originals unless `quantization` in it says otherwise (local
@@ -92,7 +93,7 @@ class QdrantSource(LexicalFetching):
         collection: str,
         *,
         vector_name: str = "",
-        text_key: str = "text",
+        text_key: str | None = None,
         embedder_name: str | None = None,
         search_params: models.SearchParams | None = None,
         score_threshold: float | None = None,
@@ -104,7 +105,7 @@ class QdrantSource(LexicalFetching):
                 f"`client` must be a QdrantClient or an AsyncQdrantClient, got "
                 f"{type(client).__name__}; QdrantClient(url=…) makes one"
             )
-        check_text("text_key", text_key)
+        check_text("text_key", "" if text_key is None else text_key)
         self._client = client
         self._collection = collection
         self._reader = PointReader(
