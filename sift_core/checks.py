@@ -170,9 +170,30 @@ def check_instance(name: str, value: object, kind: type) -> None:
         InvalidInputError: If it is not.
     """
     if not isinstance(value, kind):
+        advice = ""
+        if isinstance(value, str) and kind.__name__ == "Query":
+            advice = "; pass `Query(text=…, embedding=embedder.embed_query(…))`"
         raise InvalidInputError(
-            f"`{name}` must be of the class {kind.__name__}, got {short_repr(value)}"
+            f"`{name}` must be of the class {kind.__name__}, got {short_repr(value)}{advice}"
         )
+
+
+def check_embedder(embedder: object, *, is_needed: bool = True) -> None:
+    """Check that an object can embed, and has a name; or that it is None if it is not needed.
+
+    Raises:
+        InvalidInputError: If a part is missing, or the name is no text.
+    """
+    if embedder is None and not is_needed:
+        return
+    parts = ("name", "embed_query", "embed_documents")
+    if missing := [part for part in parts if not hasattr(embedder, part)]:
+        raise InvalidInputError(
+            f"`embedder` must have `name`, `embed_query` and `embed_documents`, and a "
+            f"{type(embedder).__name__} has no {' and no '.join(map('`{}`'.format, missing))}; see "
+            f"sift_core.Embedder, whose `name` is the model's"
+        )
+    check_text("embedder.name", embedder.name)  # type: ignore[attr-defined]
 
 
 def warn(message: str, category: type[Warning]) -> None:

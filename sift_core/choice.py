@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sift_core.checks import short_repr, warn
+from sift_core.checks import check_instance, short_repr, warn
 from sift_core.dates import by_date
 from sift_core.errors import EmptyEntryWarning, MissingKeyWarning
 from sift_core.explanation import Chosen
@@ -69,6 +69,8 @@ def choose(
     Raises:
         InvalidInputError: If embeddings do not fit together, or the query's is all zero.
     """
+    check_instance("pool", pool, CandidatePool)
+    _check_search(query, options)
     pool = _with_vectors(pool, set())
     _check_keys(pool, options)
     warn_of_one_vector(pool.document_ids, pool.texts, pool.embeddings)
@@ -162,6 +164,7 @@ def search(
         CandidateSourceError: If the store fails.
         InvalidInputError: If query and source do not fit together.
     """
+    _check_search(query, options)
     timings: dict[str, float] = {}
     with timed(timings, "fetch"):
         pool = fetch_for_all(
@@ -201,6 +204,7 @@ async def asearch(
         room: Tokens that joined passages may have together.
         in_thread: Runs a choice in another thread. Default: `asyncio.to_thread`.
     """
+    _check_search(query, options)
     timings: dict[str, float] = {}
     left_out: set[str] = set()
     with timed(timings, "fetch"):
@@ -225,6 +229,16 @@ async def asearch(
                 )
         chosen = replace(chosen, hop=record)
     return replace(chosen, timings=timings)
+
+
+def _check_search(query: object, options: object) -> None:
+    """Refuse a query or options of another class.
+
+    Raises:
+        InvalidInputError: If so.
+    """
+    check_instance("query", query, Query)
+    check_instance("options", options, ChoiceOptions)
 
 
 def compare_methods(chosen: Chosen, n_select: int) -> Mapping[str, Chosen]:

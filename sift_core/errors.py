@@ -17,6 +17,8 @@ SameVectorWarning, UndatedWarning, MissingKeyWarning and EmptyEntryWarning: User
 
 from __future__ import annotations
 
+from textwrap import shorten
+
 
 class SiftError(Exception):
     """Ancestor of all errors of this library; catch it to catch them all."""
@@ -121,3 +123,11 @@ class EmptyEntryWarning(UserWarning):
 
 class AdapterCacheWarning(UserWarning):
     """A cached adapter could not be read or written; the answer is as right, and took longer."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what a library's error says, in one line and at most 1,000 characters.
+
+    Its first line is often a heading, and the reason follows it.
+    """
+    return shorten(str(error) or type(error).__name__, 1000, placeholder=" …")

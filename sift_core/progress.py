@@ -1,4 +1,4 @@
-"""How work gets on: a progress bar for what takes longer than a moment, and seconds by stage."""
+"""How work gets on: a progress bar, seconds by stage, and a check whether it is still wanted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,27 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeAlias
+
+Check: TypeAlias = Callable[[float], object]
+"""Raises once nobody waits for a computation any more; its argument is a loss or 0.0."""
+_check: ContextVar[Check | None] = ContextVar("sift_check", default=None)
+
+
+def check_of_work() -> Check | None:
+    """Return what long steps of the work in this flow of control call on their way, or None."""
+    return _check.get()
+
+
+@contextmanager
+def checked(check: Check) -> Iterator[None]:
+    """Let `check_of_work` return a check for the `with` block, in this flow of control alone."""
+    token = _check.set(check)
+    try:
+        yield
+    finally:
+        _check.reset(token)
 
 
 @contextmanager

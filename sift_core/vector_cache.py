@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sift_core.checks import as_count
+from sift_core.checks import as_count, check_embedder
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Embedder
 from sift_core.token_estimate import estimated_tokens
@@ -156,6 +156,7 @@ class KeptEmbedder:
     def __init__(
         self, embedder: Embedder, *, max_bytes: int, on_lookup: Callable[[int, int], object]
     ) -> None:
+        check_embedder(embedder)
         count_tokens = getattr(embedder, "count_tokens", estimated_tokens)
 
         def embed_queries(texts: list[str]) -> Vectors:

@@ -14,6 +14,7 @@ from sift_core import (
     ChoiceOptions,
     ContextSelector,
     InMemorySource,
+    InvalidInputError,
     MMRSelector,
     Query,
     StopReason,
@@ -300,3 +301,59 @@ def test_a_key_that_no_candidate_has_is_named(options, said):
         fixed = {name: right.get(value, value) for name, value in options.items()}
         search(source, query, ChoiceOptions(**fixed))
         search(source, query, ChoiceOptions(document_key="fiel"))  # no rule needs it
+
+
+@pytest.mark.parametrize(
+    ("pool", "query", "options", "message"),
+    [
+        (
+            "tea",
+            make_pool(),
+            ChoiceOptions(),
+            "`pool` must be of the class CandidatePool, got 'tea'",
+        ),
+        (
+            make_pool(),
+            "tea",
+            ChoiceOptions(),
+            "`query` must be of the class Query, got 'tea'; pass",
+        ),
+        (make_pool(), QUERY.vector, ChoiceOptions(), "`query` must be of the class Query"),
+        (make_pool(), QUERY, {"n_select": 3}, "`options` must be of the class ChoiceOptions"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_by_name(pool, query, options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        choose(pool, query, options)
+    source = InMemorySource(ROWS, TEXTS)
+    if isinstance(pool, CandidatePool):
+        with pytest.raises(InvalidInputError, match=message):
+            search(source, query, options)
+        with pytest.raises(InvalidInputError, match=message):
+            asyncio.run(asearch(source, query, options))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "numba"])
+@pytest.mark.parametrize("junk", ["# Empty", "TODO", "harbours"])
+def test_a_budget_buys_no_empty_page(junk, backend):
+    """A page of two words costs next to nothing, and filled the rest of each budget.
+
+    By hand: the question's direction is e0. Five long texts have the cosines 0.9, 0.8, 0.7, 0.6
+    and 0.5 with it, and the page 0.0; of the texts two fit into 120 tokens of 50 each.
+    """
+    cosines = np.array([0.9, 0.8, 0.7, 0.6, 0.5, 0.0])
+    rows = np.eye(7)[1:] * np.sqrt(1 - cosines**2)[:, None]
+    rows[:, 0] = cosines
+    texts = [" ".join(f"word{10 * i + j}" for j in range(50)) for i in range(5)]
+    candidates = CandidatePool(
+        document_ids=[*"abcde", "junk"], texts=[*texts, junk], embeddings=rows, similarities=cosines
+    )
+    options = ChoiceOptions(
+        max_tokens=120,
+        count_tokens=lambda text: len(text.split()),
+        selector=ContextSelector(backend=backend),
+        words=0,
+    )
+    chosen = choose(candidates, Query(text="?", embedding=np.eye(7)[0]), options)
+    assert list(chosen.chunks.document_ids) == ["a", "b"]
+    assert chosen.stop_reason is StopReason.LIMITS

@@ -38,7 +38,7 @@ from sift_core.answering.streams import (
     cancellable,
     run_in_worker,
 )
-from sift_core.checks import as_count, check_instance
+from sift_core.checks import as_count, check_embedder, check_instance
 from sift_core.choice import asearch, choose, search
 from sift_core.embedders.unrelated import baseline_of
 from sift_core.errors import InvalidInputError
@@ -104,6 +104,7 @@ class AnswerEngine:
     def __post_init__(self) -> None:
         if self.language_model is None:
             object.__setattr__(self, "language_model", as_model(self.generator))
+        check_embedder(self.embedder, is_needed=False)
         check_instance("options", self.options, ChoiceOptions)
         check_instance("prompt", self.prompt, PromptOptions)
         check_instance("learning", self.learning, LearningOptions)

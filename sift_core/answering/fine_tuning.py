@@ -19,7 +19,7 @@ from sift_core.answering.model.layers import MEMORY_ERRORS, is_out_of_memory
 from sift_core.answering.model.training import LoraLearner, TokenWindow, fresh_values
 from sift_core.answering.report import FineTuningReport, FineTuningStop
 from sift_core.answering.settings import FineTuningSettings
-from sift_core.errors import AnswerError, MissingDependencyError
+from sift_core.errors import AnswerError, MissingDependencyError, reason_of
 
 try:
     import torch
@@ -255,7 +255,7 @@ class _Run:
                     "can be: pass shorter chunks, a lower rank, fewer layers "
                     "(`layers_to_transform` of `LoraConfig`), or a model in bfloat16, which is "
                     "slow on a CPU without instructions for it "
-                    f"({str(failure).splitlines()[0]})"
+                    f"({reason_of(failure)})"
                 ) from failure
             self._checkpointing = True
             if torch.cuda.is_available():

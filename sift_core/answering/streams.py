@@ -1,7 +1,7 @@
 """An answer as it is written: pieces of text from a worker thread, for loops of either kind.
 
 The worker computes the whole answer, however slowly its pieces are read, so that a slow reader
-never keeps a model to itself. Closing a stream ends the computation at its next step.
+never keeps a model to itself. Closing a stream ends the computation at the model's next layer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from sift_core.answering.answer import Answer
 from sift_core.errors import AnswerError, InvalidInputError
+from sift_core.progress import checked
 
 T = TypeVar("T")
 OnText: TypeAlias = Callable[[str], object]
@@ -65,7 +66,7 @@ def cancellable(answer: Callable[..., Answer], generation: Mapping[str, Any]) ->
 
 
 async def run_in_worker(submit: Submit, call: Callable[[OnStep], T]) -> T:
-    """Return what a function returns in another thread; cancelling the task ends it at a step.
+    """Return what a function returns in another thread; cancelling the task ends it soon.
 
     Args:
         submit: Runs it.
@@ -73,7 +74,13 @@ async def run_in_worker(submit: Submit, call: Callable[[OnStep], T]) -> T:
     """
     cancelled = threading.Event()
     results: list[T] = []
-    job = submit(lambda: results.append(call(_checking(cancelled))))
+    check = _checking(cancelled)
+
+    def run() -> None:
+        with checked(check):
+            results.append(call(check))
+
+    job = submit(run)
     try:
         await asyncio.wrap_future(job)
     except asyncio.CancelledError:
@@ -110,7 +117,8 @@ def _feed(
 
     try:
         check(0.0)
-        end = _End(answer=produce(on_text, check))
+        with checked(check):
+            end = _End(answer=produce(on_text, check))
     except _Cancelled:
         end = _End()
     except BaseException as error:  # the reader raises it
@@ -154,7 +162,7 @@ class _Stream:
         return end.answer
 
     def _cancel(self) -> bool:
-        """Return whether the job never began; if it did, it ends at its next step."""
+        """Return whether the job never began; if it did, it ends at its next layer or step."""
         self._cancelled.set()
         if is_cancelled := self._job.cancel():
             with suppress(RuntimeError):  # the reader's event loop is closed

@@ -8,6 +8,7 @@ refuses (a full disk); 130: stopped by Ctrl-C; 141: nobody reads stdout any more
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 from sift_core.cli.interrupts import die_of_interrupts
@@ -50,6 +51,9 @@ def main() -> None:
             sys.stderr.write("This is a defect of sift-rerank: report it with the lines above.\n")
             code = 1
     die_of_interrupts()
+    if code == _INTERRUPTED:  # whoever stopped it waits for no thread that still computes
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 
@@ -98,8 +102,6 @@ def _is_interrupt(error: BaseException | None) -> bool:
 
 def _refusal(error: OSError) -> str:
     """Return what to say where the system refused something and nobody foresaw it."""
-    import os
-
     try:
         os.getcwd()
     except OSError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,6 +17,7 @@ from rich.table import Table
 from sift_core.answering.answer import Answer
 from sift_core.cli import options as flags
 from sift_core.cli.engine import load_engine
+from sift_core.cli.interrupts import die_of_interrupts, raise_interrupts
 from sift_core.cli.learn import LearningProgress
 from sift_core.cli.output import LEGEND, Terminal, Working, print_chunks, print_json, write
 from sift_core.cli.stores import open_with_embedder
@@ -167,7 +168,6 @@ class Session:
         try:
             answer, pace = self._written(question)
         except KeyboardInterrupt:
-            sys.stderr.write("\nstopped\n")
             return None
         if self.as_json:
             record = {"question": question, **self.about, **answer.as_dict(), **pace}
@@ -184,13 +184,10 @@ class Session:
         started = first = time.perf_counter()
         with Working("Looking for chunks …") as status:
             stream = self._stream(question, status)
-            try:
+            with _stopped_by_interrupts(stream):
                 piece = next(stream, None)
                 first = time.perf_counter()
-            except BaseException:
-                stream.close()
-                raise
-        with stream:
+        with stream, _stopped_by_interrupts(stream):
             has_begun, held = False, ""  # space is written once something follows it
             while piece is not None:
                 text = held + plain(piece) if has_begun else plain(piece).lstrip()
@@ -324,6 +321,19 @@ class Session:
         if not line:
             raise EOFError
         return line
+
+
+@contextmanager
+def _stopped_by_interrupts(stream: AnswerStream) -> Iterator[None]:
+    """Say at once that Ctrl-C was heard, and close the stream; a second one ends the process."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write("\nstopped\n")
+        die_of_interrupts()
+        stream.close()
+        raise_interrupts()
+        raise
 
 
 def _print_about(console: Terminal, answer: Answer, pace: Mapping[str, Any], *, cite: bool) -> None:

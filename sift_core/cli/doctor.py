@@ -24,7 +24,7 @@ from sift_core.cli.output import Terminal, print_json
 from sift_core.cli.settings import origin_of
 from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
 from sift_core.embedders.precision import eight_bit_instructions
-from sift_core.errors import SiftError
+from sift_core.errors import SiftError, reason_of
 from sift_core.processor import n_threads, thread_variable, usable_cpus
 
 DISTRIBUTION = "sift-rerank"
@@ -89,7 +89,7 @@ def _devices(faults: list[str]) -> dict[str, str]:
         except ModuleNotFoundError:
             continue
         except (ImportError, OSError, RuntimeError, AttributeError) as error:
-            why = str(error).strip().splitlines()[0]
+            why = reason_of(error)
             faults.append(f"{name} is installed but does not import: {why}; reinstall it")
     return found
 

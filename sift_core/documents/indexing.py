@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sift_core.checks import as_count
+from sift_core.checks import as_count, check_embedder
 from sift_core.errors import CandidateSourceError, InvalidInputError, SiftError
 from sift_core.progress import progress_bar
 from sift_core.protocols import DocumentIndex, Embedder
@@ -252,11 +252,7 @@ def _check_arguments(source: object, documents: object, embedder: object) -> Non
             f"`source` must be a store that can be written: a QdrantSource or a FaissSource (an "
             f"InMemorySource is read-only), got {type(source).__name__}"
         )
-    if not isinstance(embedder, Embedder):
-        raise InvalidInputError(
-            f"`embedder` must have a name, embed_query and embed_documents, got "
-            f"{type(embedder).__name__}"
-        )
+    check_embedder(embedder)
     if not isinstance(documents, Iterable):
         raise InvalidInputError(
             f"`documents` must be an iterable of Document, got {type(documents).__name__}"

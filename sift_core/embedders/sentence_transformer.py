@@ -11,7 +11,7 @@ import numpy as np
 from sift_core.checks import check_texts
 from sift_core.embedders.packaged import MINILM, packaged_path
 from sift_core.embedders.prompts import Prompts
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import InvalidInputError, MissingDependencyError, reason_of
 from sift_core.processor import limit_torch_threads
 from sift_core.types import FloatArray
 
@@ -72,10 +72,9 @@ class SentenceTransformerEmbedder:
         # Of a broken folder or a name that nobody knows: OSError, RuntimeError, SafetensorError,
         # UnpicklingError, KeyError ... One error of ours must say what to do.
         except Exception as error:
-            first_line = str(error).strip().split("\n")[0]
             raise InvalidInputError(
-                f"no embedding model {model!r}: {first_line} Pass a folder, or a name that the "
-                f"hub knows and a network."
+                f"no embedding model {model!r}: {reason_of(error)} Pass a folder, or a name that "
+                f"the hub knows and a network."
             ) from error
         self._batch_size, self._normalize = batch_size, normalize
         if not normalize and type(self._model[-1]).__name__ == "Normalize":

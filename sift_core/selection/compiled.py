@@ -11,7 +11,7 @@ import numpy as np
 
 from sift_core.selection import _numba
 from sift_core.selection.context import UnitRows
-from sift_core.selection.greedy import Rules, Stops, better_alone
+from sift_core.selection.greedy import Rules, Stops, better_alone, without_poor
 from sift_core.selection.kernels import LinearKernel, RBFKernel
 from sift_core.selection.posterior import too_little_noise
 from sift_core.types import FloatArray, IntArray, Selection
@@ -134,6 +134,7 @@ class CompiledRows(UnitRows):
         if limits is None:
             return run(covariance)
         gains = weights @ covariance**2 / (1.0 + noise)
+        limits = without_poor(gains, limits)
         found = run(covariance.copy())
         single = better_alone(limits, gains, rules.priorities, found)
         return found if single is None else run(covariance, single)

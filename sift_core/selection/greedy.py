@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, get_args
 
 import numpy as np
@@ -19,6 +19,8 @@ from sift_core.types import BoolArray, FloatArray, Selection, StopReason
 # Objectives closer than this, relative to the largest, count as tied. Guess: a few
 # hundred roundings of float64, so that copies of a vector tie whatever order BLAS sums in.
 TIE_TOLERANCE = 1e-12
+# Of the largest gain, that a short candidate must have to be chosen under a budget: decision 0020.
+LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -171,8 +173,10 @@ class GreedySelector(Stops, ABC):
         if rules.limits is None:
             return self._added(posterior, rules)
         gains = posterior.gains()
+        limits = without_poor(gains, rules.limits)
+        rules = replace(rules, limits=limits)
         found = self._added(posterior, rules)
-        single = better_alone(rules.limits, gains, rules.priorities, found)
+        single = better_alone(limits, gains, rules.priorities, found)
         return found if single is None else self._added(prior(), rules, first=single)
 
     def _added(self, posterior: Posterior, rules: Rules, first: int | None = None) -> Selection:
@@ -192,6 +196,22 @@ class GreedySelector(Stops, ABC):
             return position, float(gains[position])
 
         return posterior.as_selection(self._choose(posterior, best, rules))
+
+
+def without_poor(gains: FloatArray, limits: CheckedLimits) -> CheckedLimits:
+    """Return limits under which short candidates that say next to nothing do not fit.
+
+    Gain over cost favours an empty page with a heading, which fits into any rest of a budget.
+
+    Args:
+        gains: Before the first choice, shape (n,).
+        limits: Of the n candidates.
+    """
+    if np.isinf(limits.budget) or not len(gains):
+        return limits
+    is_poor = (gains < LEAST_SHARE * gains.max()) & (limits.costs < np.median(limits.costs))
+    costs: FloatArray = np.where(is_poor, np.inf, limits.costs)
+    return replace(limits, costs=costs)
 
 
 def better_alone(

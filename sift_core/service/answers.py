@@ -17,7 +17,7 @@ from sift_core.answering.chats import with_fitting_length
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import cancellable, run_in_worker
 from sift_core.explanation import number_or_none
-from sift_core.service.errors import RefusedError
+from sift_core.service.errors import RefusedError, stopping
 from sift_core.service.state import Service
 from sift_core.types import Query
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LEARNING_SHARE = 0.75  # of the time that is left: the rest is for writing. A guess.
 LEAST_S = 0.01
+STOP_S = 0.5  # that a step may take to end in once the service is being stopped
 CHARACTERS = 64  # a token at most; of prose four or five
 
 
@@ -107,15 +108,19 @@ class Answering:
         """Return what comes next; None if nothing came in time.
 
         Raises:
-            SiftError: If the answer fails.
+            SiftError: If the answer fails, or the service is being stopped amid a long step.
         """
-        try:
-            event = await asyncio.wait_for(self._events.get(), timeout_s)
-        except asyncio.TimeoutError:
-            return None
-        if isinstance(event, BaseException):
-            raise event
-        return event
+        end = self._loop.time() + timeout_s
+        while (left := end - self._loop.time()) > 0:
+            try:
+                event = await asyncio.wait_for(self._events.get(), min(left, STOP_S))
+            except asyncio.TimeoutError:
+                self._refuse_while_stopping()
+                continue
+            if isinstance(event, BaseException):
+                raise event
+            return event
+        return None
 
     async def done(self) -> Done:
         """Return the end, after all other events."""
@@ -222,7 +227,7 @@ class Answering:
 
     def _refuse_while_stopping(self) -> None:
         if self._service.stopping.is_set():
-            raise RefusedError("the service is being stopped", status=503, retry_after_s=10.0)
+            raise stopping()
 
     def _put(self, event: Event) -> None:
         self._loop.call_soon_threadsafe(self._events.put_nowait, event)

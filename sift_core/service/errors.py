@@ -56,6 +56,11 @@ class RefusedError(SiftError):
         self.retry_after_s, self.headers = retry_after_s, headers or {}
 
 
+def stopping() -> RefusedError:
+    """Return the refusal of a service that is being stopped."""
+    return RefusedError("the service is being stopped", status=503, retry_after_s=10.0)
+
+
 def refusal_of(error: BaseException) -> RefusedError:
     """Return the refusal that a client reads of an error; what it need not know is logged."""
     if isinstance(error, RefusedError):

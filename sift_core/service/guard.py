@@ -20,7 +20,13 @@ import h11
 from anyio import CancelScope, fail_after, sleep_forever
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from sift_core.service.errors import RefusedError, openai_error, refusal_of, request_id
+from sift_core.service.errors import (
+    RefusedError,
+    openai_error,
+    refusal_of,
+    request_id,
+    stopping,
+)
 from sift_core.service.http import JsonAnswer
 from sift_core.service.metrics import Metrics
 from sift_core.service.settings import ServiceSettings
@@ -81,7 +87,11 @@ class Guard:
             self._check_key(scope, headers)
             body = await self._body(headers, receive, exchange)
             await _while_there(self._app(scope, _whole(body), exchange.send), receive, exchange)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError):  # by the server, which is being stopped
+                error = stopping()
+                if exchange.status:
+                    return
             refused = refusal_of(error)
             if exchange.status:  # the answer has begun: the connection is cut
                 raise

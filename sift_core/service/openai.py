@@ -57,10 +57,11 @@ def openai_router(service: Service) -> APIRouter:
     embedders = [] if service.embedder_name is None else [service.embedder_name]
     names = [*modes, *embedders]
 
-    def check_name(name: str, served: Collection[str]) -> None:
+    def check_name(name: str, served: Collection[str], use: str) -> None:
         if name not in served:
             raise RefusedError(
-                f"there is no model {name[:80]!r} for this; there are {', '.join(names) or 'none'}",
+                f"there is no model {name[:80]!r} for {use}; there are "
+                f"{', '.join(served) or 'none'}",
                 status=404,
                 code="model_not_found",
                 param="model",
@@ -70,7 +71,7 @@ def openai_router(service: Service) -> APIRouter:
         return {"id": name, "object": "model", "created": created, "owned_by": "sift"}
 
     async def answered(body: ChatRequest | CompletionRequest) -> Response:
-        check_name(body.model, modes)
+        check_name(body.model, modes, "answers")
         return await _answered(service, body, modes[body.model])
 
     @router.get("/v1/models", operation_id="list_models")
@@ -81,7 +82,7 @@ def openai_router(service: Service) -> APIRouter:
     @router.get("/v1/models/{name:path}", operation_id="retrieve_model")
     async def model(name: str) -> dict[str, Any]:
         """Describe one of them."""
-        check_name(name, names)
+        check_name(name, names, "anything here")
         return described(name)
 
     @router.post("/v1/chat/completions", operation_id="create_chat_completion")
@@ -97,7 +98,7 @@ def openai_router(service: Service) -> APIRouter:
     @router.post("/v1/embeddings", operation_id="create_embedding")
     async def embeddings(body: EmbeddingRequest) -> Response:
         """Embed texts with the model that embedded the documents."""
-        check_name(body.model, embedders)
+        check_name(body.model, embedders, "embeddings")
         return Response(await _embedded(service, body), media_type="application/json")
 
     return router

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 MAX_CONNECTIONS = 512  # more get 503; a process may often open 1,024 files
-GRACE_S = 10  # that answers have to end in when the service is stopped
+GRACE_S = 1  # that requests have to end in when the service is stopped
+LAST_S = 2.0  # after which the process ends without them
+SIGNALLED = 128  # and the signal's number: the exit code, as shells have it
 
 
 def listener_at(host: str, port: int) -> socket.socket:
@@ -69,8 +73,20 @@ def serve_at(listener: socket.socket, app: FastAPI, *, on_start: Callable[[], ob
     on_start()
 
     class Server(uvicorn.Server):
-        def handle_exit(self, *signal: Any) -> None:
-            app.state.service.stopping.set()  # answers end at their next step
-            super().handle_exit(*signal)
+        last: threading.Timer | None = None
 
-    Server(config).run(sockets=[listener])
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            if self.last is not None:  # a second time
+                os._exit(SIGNALLED + sig)
+            self.last = threading.Timer(LAST_S, os._exit, [SIGNALLED + sig])
+            self.last.daemon = True
+            self.last.start()
+            app.state.service.stopping.set()  # answers end at their next step
+            super().handle_exit(sig, frame)
+
+    server = Server(config)
+    try:
+        server.run(sockets=[listener])
+    finally:
+        if server.last is not None:
+            server.last.cancel()

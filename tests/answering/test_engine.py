@@ -190,6 +190,13 @@ def test_a_request_that_cannot_be_is_refused(make_engine, options, message):
 ODD_OPTIONS = [
     ({"temprature": 1.0}, "no option `temprature` .* did you mean `temperature`"),
     ({"lattency_s": 3}, "did you mean `latency_s`"),
+    ({"n_context": 2}, "no option `n_context` of a choice or .* did you mean `n_select`"),
+    ({"top_n": 2}, "did you mean `n_select`"),
+    ({"fetch_k": 2}, "did you mean `n_candidates`"),
+    ({"n_candidate": 2}, "did you mean `n_candidates`"),
+    ({"temperature": 0.5}, "`temperature` is for sampling, got 0.5 .* pass `do_sample=True`"),
+    ({"top_p": 0.5}, "`top_p` is for sampling"),
+    ({"top_k": 5}, "`top_k` is for sampling"),
     ({"prefix": None}, "no option `prefix`"),
     ({"attention_mask": None}, "no option `attention_mask`"),
     ({"assistant_early_exit": 1}, "no option `assistant_early_exit`"),
@@ -225,6 +232,45 @@ def test_an_option_that_cannot_be_is_refused_before_any_work(make_engine, option
         with pytest.raises(InvalidInputError, match=message):
             attempt()
     assert (engine.source.n_fetched, steps) == (1, [])
+
+
+def test_settings_of_sampling_that_change_nothing_are_taken_without_it(make_engine):
+    engine = make_engine()
+    expected = engine.answer(QUESTION, mode="base").text
+    for options in ({"temperature": 0}, {"temperature": 1.0, "top_p": 1.0, "top_k": 0}):
+        assert engine.answer(QUESTION, mode="base", **options).text == expected
+    hot = {"temperature": 0.5, "do_sample": False}  # as its caller says
+    assert engine.answer(QUESTION, mode="base", **hot).text == expected
+
+
+class Nameless:
+    """An embedder that somebody wrote after the two methods alone."""
+
+    def embed_query(self, text):
+        raise AssertionError
+
+    embed_documents = embed_query
+
+
+@pytest.mark.parametrize(
+    ("embedder", "message"),
+    [
+        (Nameless(), "a Nameless has no `name`; .* `name` is the model's"),
+        (object(), "has no `name` and no `embed_query` and no `embed_documents`"),
+        ("all-MiniLM-L6-v2", "a str has no `name`"),
+        (type("Numbered", (Nameless,), {"name": 5})(), "`embedder.name` must be a string, got int"),
+    ],
+)
+def test_what_is_no_embedder_is_refused_at_once(make_engine, embedder, message):
+    with pytest.raises(InvalidInputError, match=message):
+        replace(make_engine(), embedder=embedder)
+
+
+def test_a_question_in_place_of_a_query_is_told_how_one_is_made(make_engine):
+    engine = make_engine()
+    pool = engine.choose(QUESTION, mode="context").pool
+    with pytest.raises(InvalidInputError, match=r"got 'what\?'; pass `Query\(text=…, embedding"):
+        engine.choose_from("what?", pool)
 
 
 @pytest.mark.parametrize("name", ["on_text", "on_step"])

@@ -8,6 +8,7 @@ from sift_core import AnswerError, InvalidInputError
 from sift_core.answering import Adapter, FineTuningSettings, LanguageModel
 from sift_core.answering.fine_tuning import fine_tune, fine_tuned
 from sift_core.answering.model.training import LoraLearner
+from sift_core.progress import checked
 from tests.answering.plain_peft import TEXTS, assert_same_state, lora, state_of
 from tests.answering.shapes import byte_tokenizer
 
@@ -258,3 +259,38 @@ def test_learning_starts_from_no_adapter_of_other_layers(make_random_lm):
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(InvalidInputError, match=next(iter(wrong))):
         FineTuningSettings(**wrong)
+
+
+class _LeftError(Exception):
+    """Raised by a check: nobody waits any more."""
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_step_ends_between_two_layers_once_nobody_waits(random_lm, checkpointing):
+    """Ctrl-C and the end of a client waited for a step, which may take half a minute."""
+    before = state_of(random_lm)
+    settings = replace(FAST, checkpointing=checkpointing)
+    n_calls, last = 0, 10**9
+
+    def check(_):
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls >= last:
+            raise _LeftError
+
+    with checked(check):
+        tuned = fine_tune(random_lm, TEXTS[:1], settings)
+    n_layers = len(random_lm.layers.linears)
+    assert n_calls > 2 * n_layers  # forwards and backwards
+    for last in (1, n_layers // 2, 2 * n_layers - 1):
+        n_calls = 0
+        with checked(check), pytest.raises(_LeftError):
+            fine_tune(random_lm, TEXTS[:1], settings)
+        assert n_calls == last
+        assert_same_state(random_lm, before)
+    last = 10**9
+    assert fine_tune(random_lm, TEXTS[:1], settings).losses == tuned.losses
+    n_calls, last = 0, 2
+    with checked(check), pytest.raises(_LeftError):
+        random_lm.generate(TEXTS[0][:20], max_new_tokens=1)
+    assert n_calls == 2

@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from sift_core import AnswerError, InvalidInputError
 from sift_core.answering import LanguageModel
 from sift_core.answering.model.layers import ModelLayers
+from sift_core.errors import reason_of
 from tests.evil import Evil
 
 
@@ -135,3 +136,20 @@ def test_a_pickle_has_the_name_and_not_the_weights(random_model, make_random_lm)
     assert again.name == model.name
     with pytest.raises(InvalidInputError, match="save_pretrained"):
         pickle.dumps(make_random_lm())
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_file_of_llama_cpp_is_refused_by_name(tmp_path, is_folder):
+    file = tmp_path / "model-Q4_K_M.gguf"
+    file.write_bytes(b"GGUF")
+    place = tmp_path if is_folder else file
+    with pytest.raises(InvalidInputError, match=r"llama\.cpp \(GGUF\).*config\.json") as caught:
+        LanguageModel.from_pretrained(str(place))
+    assert file.name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_librarys_error_is_not_cut_before_its_reason():
+    error = RuntimeError("Error(s) in loading:\n\tsize mismatch for head: [258, 8] and [256, 8].")
+    assert reason_of(error) == "Error(s) in loading: size mismatch for head: [258, 8] and [256, 8]."
+    assert reason_of(ValueError()) == "ValueError"

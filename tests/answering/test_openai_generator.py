@@ -99,6 +99,7 @@ def test_settings_of_sampling_are_the_servers(make, api):
     "options",
     [
         {"num_beams": 2},
+        {"temperature": 0.5},
         {"temperature": float("nan"), "do_sample": True},
         {"temperature": -1, "do_sample": True},
         {"do_sample": "yes"},

@@ -211,3 +211,18 @@ def test_a_whole_service_has_a_vllm_write(filled, random_model):
     assert written_by[0] == "org/served"
     assert len(written_by[1]) == 64
     assert (vllm.loaded, list((filled / "adapters").iterdir())) == ({}, [])
+
+
+@pytest.mark.slow
+def test_ctrl_c_amid_a_request_ends_in_form(filled):
+    """Uvicorn wrote a traceback for each request that it cancelled, or that a second one met."""
+    body = b"POST /search HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
+    with a_whole_service(filled, "--no-model") as address:
+        place = ("127.0.0.1", int(address.rpartition(":")[2]))
+        connection = socket.create_connection(place, timeout=300)
+        connection.sendall(body + b"content-length: 100\r\n\r\n{")
+        assert connection.recv(100).startswith(b"HTTP/1.1 100")  # it waits for the rest
+    with connection:
+        rest = b"".join(iter(lambda: connection.recv(1000), b""))
+    assert b" 503 " in rest
+    assert b"is being stopped" in rest

@@ -259,7 +259,7 @@ def test_a_wrong_embedding_names_the_document_and_nothing_of_its_batch_is_writte
             r"a FaissSource.*read-only\), got InMemory",
         ),
         ({"source": DictIndex("minilm")}, r"vectors of 'minilm'.* those of 'hashing-16'"),
-        ({"embedder": len}, "`embedder` must have a name, .* got builtin_function"),
+        ({"embedder": len}, "`embedder` must have `name`, .* a builtin_function"),
         ({"documents": some_documents(1)[0]}, "an iterable of Document, got Document"),
         ({"documents": [*some_documents(1, 2), {}]}, "must yield Document, got dict at 2"),
         ({"documents": [Document(document_id="d", text="", metadata={1: 2})]}, "document 'd'"),

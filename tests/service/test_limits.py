@@ -207,6 +207,19 @@ def test_a_service_that_is_stopped_ends_its_answers(slow_engine):
         assert client.post("/v1/chat/completions", json=endless).status_code == 503
 
 
+def test_a_service_that_is_stopped_waits_for_no_long_step(slow_engine):
+    app = create_app(slow_engine, settings=ServiceSettings(model_name="tiny"))
+    with serving(app) as url, httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
+        body = {**LONG, "stream": True}
+        with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            next(line for line in lines if '"learning"' in line)
+            with slow_engine.language_model.lock.held():  # as by a step that takes for ever
+                app.state.service.stopping.set()
+                rest = [line for line in lines if line.startswith("data:")]
+        assert json.loads(rest[-1][5:])["error"]["message"] == "the service is being stopped"
+
+
 def test_a_quiet_stream_says_that_it_lives(slow_engine, monkeypatch):
     monkeypatch.setattr(openai, "KEEP_ALIVE_S", 0.05)
     with service(slow_engine, n_answers=1) as client, ExitStack() as others:

@@ -358,6 +358,10 @@ def test_tokens_are_no_text(client):
         assert caught.value.body["param"] == "prompt"
     with pytest.raises(openai.NotFoundError):
         client.embeddings.create(model="text-embedding-3-small", input="x")
+    with pytest.raises(openai.NotFoundError) as caught:  # it said "there are tiny, …"
+        client.embeddings.create(model="tiny", input="x")
+    told = "there is no model 'tiny' for embeddings; there are hashing-64"
+    assert caught.value.body["message"] == told
     with pytest.raises(openai.BadRequestError):
         client.embeddings.create(model="hashing-64", input="x", dimensions=3)
 

@@ -140,11 +140,15 @@ class SIFTRetriever(LangChainOptions, BaseRetriever):
         call = self.model_copy(update=own)
         k, fetch_k, most = _count("k", call.k), _count("fetch_k", call.fetch_k), call.max_fetch_k
         widest = fetch_k if most is None else _count("max_fetch_k", most)
-        if not k <= fetch_k <= widest:
-            raise InvalidInputError(
-                f"`k` must be <= `fetch_k`, and `fetch_k` <= `max_fetch_k`, got {k}, {fetch_k} and "
-                f"{most}: `k` are chosen of `fetch_k` or more candidates; raise the later ones"
-            )
+        for low, high, pair in (
+            ("k", "fetch_k", (k, fetch_k)),
+            ("fetch_k", "max_fetch_k", (fetch_k, widest)),
+        ):
+            if pair[0] > pair[1]:
+                raise InvalidInputError(
+                    f"`{low}` must be <= `{high}`, got {pair[0]} and {pair[1]}: `k` are chosen of "
+                    f"`fetch_k` or more candidates; raise `{high}`"
+                )
         options = call._options(n_select=k, n_candidates=fetch_k)
         source: CandidateSource = VectorStoreSource(
             self.vectorstore,

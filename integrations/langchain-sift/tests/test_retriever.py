@@ -177,9 +177,9 @@ def test_the_store_is_not_modified(make_store, documents, question):
     [
         ({"k": 0}, "`k` must be an integer >= 1, got 0"),
         ({"fetch_k": 0}, "`fetch_k` must be an integer >= 1, got 0"),
-        ({"k": 5, "fetch_k": 4}, "must be <= `fetch_k`, .* got 5, 4 and None"),
+        ({"k": 5, "fetch_k": 4}, "`k` must be <= `fetch_k`, got 5 and 4: .* raise `fetch_k`"),
         ({"selector": "mmr"}, "instance of Selector"),
-        ({"max_fetch_k": 100}, "must be <= `fetch_k`, .* got 10, 200 and 100"),
+        ({"max_fetch_k": 100}, "`fetch_k` must be <= `max_fetch_k`, got 200 and 100"),
         ({"fetch_k": 12, "max_fetch_k": 0}, "`max_fetch_k` must be an integer >= 1, got 0"),
         ({"async_client": object()}, "`async_client` is for a QdrantVectorStore"),
         ({"fetchk": 3}, "Extra inputs are not permitted"),

@@ -371,9 +371,9 @@ IGNORED = "cannot take `{}` into account".format
         (
             "qdrant",
             {"top_n": 9, "candidates": 8},
-            "`candidates` <= `max_candidates`, got 9, 8 and None",
+            "`candidates` <= `max_candidates`, got 9 and 8; raise",
         ),
-        ("qdrant", {"max_candidates": 100}, "got 10, 200 and 100"),
+        ("qdrant", {"max_candidates": 100}, "got 10 and 200 and 100"),
         ("qdrant", {"max_tokens": 0}, "`max_tokens` must be >= 1, got 0"),
         ("qdrant", {"max_tokens": 9, "selector": MMRSelector()}, "got MMRSelector"),
         ("qdrant", {"vector_store_query_mode": "mmr"}, "must not be 'mmr'"),

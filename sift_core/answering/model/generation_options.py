@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
 from sift_core.answering.model.text_model import check_stop
 from sift_core.answering.model.thoughts import check_template_settings
-from sift_core.checks import as_count, as_number
+from sift_core.checks import as_count, as_number, short_repr
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
+from sift_core.options import ChoiceOptions
 
 try:
     import torch
@@ -45,6 +47,12 @@ _READERS = {
     "no_repeat_ngram_size": "NoRepeatNGramLogitsProcessor",
 }
 _NO_EFFECT: Mapping[str, Any] = {"top_k": 0, "no_repeat_ngram_size": 0, "typical_p": 1.0}
+# What callers call the options of a choice; the first two are those of flags and of frameworks.
+_OF_CHOICES = {
+    **dict.fromkeys(("n_context", "k", "top_n", "n_chunks", "n_documents", "n"), "n_select"),
+    **dict.fromkeys(("fetch_k", "candidates"), "n_candidates"),
+    "max_context_tokens": "max_tokens",
+}
 _SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p"})
 
 
@@ -64,12 +72,7 @@ def check_options(model: Any, tokenizer: Any, options: Mapping[str, Any]) -> Non
             f"there is no {listeners} here: they are for `answer` and `answer_from`; the pieces of "
             f"a stream are what `on_text` is called with"
         )
-    known = _option_names(type(model))  # type: ignore[arg-type]  # classes are hashable
-    for name in options:
-        if name not in known:
-            near = get_close_matches(str(name), [*known, *_OF_REQUESTS], n=1)
-            advice = f"did you mean `{near[0]}`?" if near else "see transformers.GenerationConfig"
-            raise InvalidInputError(f"there is no option `{name}` of generation; {advice}")
+    _check_names(_option_names(type(model)), options)  # type: ignore[arg-type]  # has a hash
     check_stop(options.get("stop", ()))
     check_template_settings(tokenizer, options.get("chat_template_kwargs"))
     for name in ("num_beams", "num_return_sequences"):
@@ -83,6 +86,32 @@ def check_options(model: Any, tokenizer: Any, options: Mapping[str, Any]) -> Non
             is_used = name not in _SAMPLING or options.get("do_sample")
             if is_used and value is not None and value != _NO_EFFECT.get(name):
                 getattr(transformers, reader)(value)
+
+
+def _check_names(known: Collection[str], options: Mapping[str, Any]) -> None:
+    """Refuse options of unknown names, and those of sampling where nothing is sampled.
+
+    Raises:
+        InvalidInputError: If there is one.
+    """
+    for name in options:
+        if name not in known:
+            ours = [*_OF_REQUESTS, *(each.name for each in fields(ChoiceOptions))]
+            near = get_close_matches(str(name), [*known, *ours], n=1)
+            near = [_OF_CHOICES[name]] if name in _OF_CHOICES else near
+            advice = "see ChoiceOptions and transformers.GenerationConfig"
+            if near:
+                advice = f"did you mean `{near[0]}`?"
+            raise InvalidInputError(
+                f"there is no option `{name}` of a choice or of generation; {advice}"
+            )
+    if {"do_sample", "generation_config", "penalty_alpha"}.isdisjoint(options):
+        for name in sorted(_SAMPLING & options.keys()):
+            if options[name] not in (None, _NO_EFFECT.get(name, 1.0), 0):
+                raise InvalidInputError(
+                    f"`{name}` is for sampling, got {short_repr(options[name])} without "
+                    f"`do_sample`; pass `do_sample=True` too, or leave `{name}` out"
+                )
 
 
 @lru_cache

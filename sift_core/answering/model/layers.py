@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 
 from sift_core.answering.model.adapters import AdaptedLayer, Adapter, AdapterLayout
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.progress import check_of_work
 
 try:
     import torch
@@ -59,7 +60,11 @@ class LoraPair:
     def added_to(self, output: torch.Tensor, x: torch.Tensor, *, in_place: bool) -> torch.Tensor:
         """Return output + scale x Aᵀ Bᵀ; x (..., n_in), output (..., n_out)."""
         x = x.to(self.a.dtype)
-        low = functional.linear(x, self.a).flatten(0, -2)
+        low = functional.linear(x, self.a)
+        check = check_of_work()
+        if check is not None and low.requires_grad:
+            low.register_hook(lambda _: check(0.0))  # on the way back
+        low = low.flatten(0, -2)
         flat = output.flatten(0, -2)
         if output.dtype != self.a.dtype:
             return output.add((low @ self.b.t()).view_as(output).to(output.dtype), alpha=self.scale)
@@ -115,7 +120,7 @@ def activate_pairs(
 
 
 def watch_linear(module: Any) -> None:
-    """Let adapters add to what a linear layer puts out."""
+    """Let adapters add to what a linear layer puts out, and let the work end there."""
     if _add_update not in module._forward_hooks.values():  # a copied model has its hooks already
         module.register_forward_hook(_add_update, with_kwargs=True)
 
@@ -123,10 +128,9 @@ def watch_linear(module: Any) -> None:
 def _add_update(
     module: Any, args: tuple[Any, ...], options: dict[str, Any], output: torch.Tensor
 ) -> torch.Tensor | None:
-    pairs = _pairs.get()
-    if pairs is None:
-        return None
-    pair = pairs.get(module)
+    if (check := check_of_work()) is not None:
+        check(0.0)  # a pass over a long text may take half a minute
+    pair = active_pairs().get(module)
     if pair is None:
         return None
     # The output of these two is nobody's but ours; a quantised layer's may be a view.

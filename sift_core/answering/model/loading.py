@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME
 from sift_core.answering.model.bundled import INSTALL, SMOLLM2, packaged_place
 from sift_core.checks import short_repr
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import InvalidInputError, MissingDependencyError, reason_of
 from sift_core.files import measured_once
 from sift_core.processor import BFLOAT16_INSTRUCTIONS, instructions, limit_torch_threads
 
@@ -49,6 +49,7 @@ def load(
         limit_torch_threads()
         dtype = cpu_number_type().name if dtype == "auto" else dtype
     asked_for, name = name, packaged_place(name)
+    _check_no_gguf(name)
     if "quantization_config" in options:
         options.setdefault("device_map", {"": device})  # it cannot be moved afterwards
     trust = {"trust_remote_code": trust_remote_code}
@@ -66,7 +67,6 @@ def load(
     except InvalidInputError:
         raise
     except Exception as error:  # of transformers and PEFT: no such model or device, a damaged file
-        first_line = str(error).strip().split("\n")[0]
         advice = (
             "Pass a folder with a model of transformers, or an id that the hub knows and a network."
         )
@@ -74,7 +74,7 @@ def load(
             bundled = f"Without the hub: {INSTALL}"
             advice = bundled if name == SMOLLM2 else "If that folder is damaged, delete it."
         raise InvalidInputError(
-            f"no causal language model {name!r} on device {device!r}: {first_line} {advice}"
+            f"no causal language model {name!r} on device {device!r}: {reason_of(error)} {advice}"
         ) from error
     if loading["missing_keys"]:
         raise InvalidInputError(
@@ -82,6 +82,22 @@ def load(
             f"missing, {sorted(loading['missing_keys'])[0]!r} the first; load the whole model"
         )
     return model, tokenizer
+
+
+def _check_no_gguf(name: str) -> None:
+    """Refuse a file of llama.cpp, or a folder that has weights of that form alone.
+
+    Raises:
+        InvalidInputError: If so.
+    """
+    folder = Path(name)
+    files = sorted(folder.glob("*.gguf")) if folder.is_dir() else []
+    if name.lower().endswith(".gguf") or (files and not any(folder.glob("*.safetensors"))):
+        what = f"has only {files[0].name}, a file" if files else "is a file"
+        raise InvalidInputError(
+            f"{name!r} {what} of llama.cpp (GGUF), from which nothing can be learned; pass the "
+            f"folder or the id of the model that it was made of, with config.json and safetensors"
+        )
 
 
 def merged(peft_model: Any) -> Any:

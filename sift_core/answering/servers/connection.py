@@ -386,6 +386,10 @@ def sampling_fields(options: Mapping[str, Any], called: str) -> dict[str, Any]:
         noise = processors[0]
         settings = {"temperature": noise.temperature, "top_p": noise.top_p, "seed": noise.seed}
     elif not is_sampled:
+        if named := [name for name in SAMPLING if settings[name] not in (None, 0, 1)]:
+            raise InvalidInputError(
+                f"{named} are for sampling; pass `do_sample=True` too, or leave them out"
+            )
         settings = {"temperature": 0.0}
     settings["repetition_penalty"] = penalty
     return {name: value for name, value in settings.items() if value is not None}
