@@ -82,6 +82,11 @@ def year_of(value: object) -> int | None:
     return (datetime(1970, 1, 1) + timedelta(seconds=seconds)).year
 
 
+def is_date(value: object) -> bool:
+    """Return whether a value is a date that `by_date` can read."""
+    return not math.isnan(_seconds(value))
+
+
 def _kind(value: object) -> str:
     return "none" if value is None else f"another value of the type {type(value).__name__}"
 

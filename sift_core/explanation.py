@@ -14,17 +14,12 @@ from sift_core.errors import InvalidInputError
 from sift_core.left_out import LeftOut
 from sift_core.passages import Passage, passage_metadata
 from sift_core.pool_reading import PoolReading
+from sift_core.repeats import Repeat, repeats_of
 from sift_core.selection.kernels import unit_rows
 from sift_core.selection.near_duplicates import is_earlier
 from sift_core.selection.posterior import posterior_variances
 from sift_core.selection.topic import unrelated_cosine
 from sift_core.types import CandidatePool, FloatArray, Query, Selection
-
-# As README.md and the demo define "redundant": two chunks this close say mostly the same.
-REDUNDANT_COSINE = 0.8
-
-# Versions of one text by MiniLM. The demo holds back passages by it. Guessed by eye.
-COPY_COSINE = 0.95
 
 SCORES = ("variance", "similarity")
 
@@ -64,6 +59,20 @@ class Pick:
     def numbers(self) -> dict[str, float | None]:
         """Return the six numbers by name."""
         return {name: getattr(self, name) for name in _NUMBERS}
+
+    @property
+    def reason(self) -> str:
+        """Return the words by which it was chosen; empty if there are none.
+
+        It reads such as "shares: brunhild, ward; reached from 2 by kunigunde".
+        """
+        parts = []
+        if self.shares:
+            parts.append(f"shares: {', '.join(self.shares)}")
+        if self.reached_from is not None:
+            words = f" by {', '.join(self.reached_by)}" if self.reached_by else ""
+            parts.append(f"reached from {self.reached_from}{words}")
+        return "; ".join(parts)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the six numbers for JSON, and of the other fields those that say something."""
@@ -321,46 +330,6 @@ def question_variances(query: Query, embeddings: FloatArray) -> FloatArray:
 def explained(variances: Sequence[float]) -> float:
     """Return the share of the first variance that is gone after the last, in [0, 1]."""
     return 1.0 - variances[-1] / variances[0] if variances[0] else 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repeat:
-    """The earlier chunk that a chunk is most like.
-
-    Args:
-        rank: Of the earlier chunk, from 1.
-        cosine: Of the two, >= `REDUNDANT_COSINE` or what that is among high cosines.
-        is_copy: Whether it hardly differs: its cosine is >= `COPY_COSINE`, or likewise.
-        mark: The sign and the rank, such as "≈3".
-    """
-
-    rank: int
-    cosine: float
-    is_copy: bool
-    mark: str
-
-
-def repeats_of(embeddings: FloatArray, *, unrelated: float = 0.0) -> list[Repeat | None]:
-    """Return for each chunk the earlier one that it repeats, or None.
-
-    Args:
-        embeddings: In order of choice, shape (k, d), no row all zero.
-        unrelated: Cosine of unrelated texts. Above 0.5 the limits 0.8 and 0.95 rise with it, to
-            3/5 and 9/10 of the way from it to 1. Default: 0, so the limits stay.
-    """
-    redundant = max(REDUNDANT_COSINE, unrelated + 0.6 * (1 - unrelated))
-    copy = max(COPY_COSINE, unrelated + 0.9 * (1 - unrelated))
-    rows = np.asarray(embeddings, dtype=np.float64)
-    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    cosines = np.minimum(rows @ rows.T, 1.0)
-    found: list[Repeat | None] = [None] * len(rows)
-    for i in range(1, len(rows)):
-        rank, cosine = int(np.argmax(cosines[i, :i])) + 1, float(cosines[i, :i].max())
-        is_copy = cosine >= copy
-        if cosine >= redundant:
-            mark = f"{'≡' if is_copy else '≈'}{rank}"
-            found[i] = Repeat(rank=rank, cosine=cosine, is_copy=is_copy, mark=mark)
-    return found
 
 
 def chunk_records(

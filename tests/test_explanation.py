@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from sift_core import CandidatePool, Chosen, InvalidInputError, Pick, Query, Selection, StopReason
-from sift_core.explanation import chunk_records, in_json, repeats_of
+from sift_core.explanation import chunk_records, in_json
 from sift_core.passages import Passage
+from sift_core.repeats import repeats_of
 from tests.pools import pool_of, turned
 
 PICK = Pick(

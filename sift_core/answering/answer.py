@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sift_core.answering.report import FineTuningReport
-from sift_core.explanation import Pick, chunk_records, in_json, number_or_none, repeats_of
+from sift_core.explanation import Pick, chunk_records, in_json, number_or_none
 from sift_core.left_out import LeftOut
+from sift_core.repeats import repeats_of
 from sift_core.types import (
     AnswerMode,
     CandidatePool,

@@ -23,9 +23,9 @@ from sift_core.cli.output import LEGEND, Terminal, Working, print_chunks, print_
 from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line, plain
 from sift_core.errors import InvalidInputError, SiftError
-from sift_core.explanation import repeats_of
 from sift_core.left_out import left_out_line
 from sift_core.options import ChoiceOptions
+from sift_core.repeats import repeats_of
 from sift_core.types import AnswerMode, Message
 
 if TYPE_CHECKING:
@@ -391,8 +391,7 @@ def _print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) 
     listed = distinct.take(range(n_listed))
     console.print("sources", style="bold")
     repeats = repeats_of(listed.embeddings, unrelated=answer.unrelated_cosine)
-    n_lines = 6 if in_full else 0
-    print_chunks(console, listed, counts=counts, n_lines=n_lines, repeats=repeats)
+    print_chunks(console, listed, counts=counts, n_lines=6 * in_full, repeats=repeats)
     if n_listed < len(distinct):
         console.print(f"    … and {len(distinct) - n_listed} more", style="dim")
     if any(repeats):
@@ -400,9 +399,6 @@ def _print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) 
 
 
 def _certainty(sigma: float) -> str:
-    """Return what σ² at the question means; in the paper's setting it is 1 without sources."""
+    """Return how σ² at the question fell; in the paper's setting it is 1 without sources."""
     share = 1.0 - sigma**2
-    return (
-        f"1.00 → {sigma**2:.2f}: the sources explain {share:.0%} of what is uncertain about the "
-        f"question"
-    )
+    return f"1.00 → {sigma**2:.2f}: the sources explain {share:.0%} of what was uncertain"

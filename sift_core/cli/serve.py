@@ -36,6 +36,7 @@ SETTINGS = (
     "on_off_topic",
     "query_rewriting",
     "calibration",
+    "device",
     "dtype",
     "generator_window",
     "vllm_model",
@@ -191,7 +192,12 @@ def serve(
         name = f"[{host}]" if ":" in host else host
         at = f"http://{name}:{listener.getsockname()[1]}"
         notice = f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it."
-        serve_at(listener, service, on_start=lambda: Terminal(stderr=True).say(notice))
+        serve_at(
+            listener,
+            service,
+            on_start=lambda: Terminal(stderr=True).say(notice),
+            on_stop=service.state.service.stopping.set,  # answers end at their next step
+        )
 
 
 @flags.with_flags(n_select="n_context")
@@ -264,7 +270,26 @@ def _settings(
     max_new_tokens: int,
     origins: list[str],
 ) -> ServiceSettings:
-    """Return what the service allows; refuse to be open to others by mistake.
+    """Return what the service allows; refuse to be open to others by mistake."""
+    return ServiceSettings(
+        **access_to(host, key, no_auth=no_auth),
+        model_name=model_name,
+        timeout_s=timeout,
+        max_new_tokens=max(max_new_tokens, ServiceSettings.max_new_tokens),
+        allowed_origins=tuple(origins),
+    )
+
+
+def access_to(host: str, key: str | None, *, no_auth: bool) -> dict[str, Any]:
+    """Return the key, and the names by which a service is called; refuse to be open by mistake.
+
+    Args:
+        host: Where it listens. Beyond the loopback it needs a key.
+        key: What clients send. None asks for none.
+        no_auth: Whether anybody who reaches the address may call.
+
+    Returns:
+        `api_key` and `allowed_hosts` of `ServiceSettings`.
 
     Raises:
         InvalidInputError: If the address is not the loopback and nobody said who may call.
@@ -280,14 +305,8 @@ def _settings(
             f"everybody who reaches it may call"
         )
     is_for_this_machine = is_local and key is None
-    return ServiceSettings(
-        api_key=key,
-        model_name=model_name,
-        timeout_s=timeout,
-        max_new_tokens=max(max_new_tokens, ServiceSettings.max_new_tokens),
-        allowed_origins=tuple(origins),
-        allowed_hosts=("localhost", "127.0.0.1", "[::1]", host) if is_for_this_machine else (),
-    )
+    hosts = ("localhost", "127.0.0.1", "[::1]", host) if is_for_this_machine else ()
+    return {"api_key": key, "allowed_hosts": hosts}
 
 
 def engine_of_server(engine: AnswerEngine, server: VllmServer, max_rank: int) -> AnswerEngine:

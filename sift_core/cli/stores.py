@@ -19,6 +19,7 @@ from sift_core.cli.options import DEFAULT_LAYOUT, DEFAULT_STORE, StoreLayout
 from sift_core.cli.output import Working
 from sift_core.embedders.prompts import model_of
 from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.places import NOTE
 from sift_core.types import Query
 
 if TYPE_CHECKING:
@@ -377,6 +378,7 @@ def _faiss_files(source: FaissSource) -> dict[str, str]:
     return {
         content_id: _file_of(document.metadata, document.document_id)
         for content_id, document in source.documents().items()
+        if not document.document_id.startswith(NOTE)
     }
 
 
@@ -387,6 +389,7 @@ def _qdrant_files(collection: Collection) -> dict[str, str]:
     return {
         str(point.id): _file_of(point.payload, str(point.payload[DOCUMENT_ID_KEY]))
         for point in collection.stored(payload=[DOCUMENT_ID_KEY, "source"])
+        if not str(point.payload[DOCUMENT_ID_KEY]).startswith(NOTE)
     }
 
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
 from sift_core.checks import short_repr, warn
 from sift_core.embedders.unrelated import baseline_of
 from sift_core.errors import EmptyEntryWarning, InvalidInputError
+from sift_core.evaluation.duplicates import Duplicates, OnProgress, fetch_pools, find_duplicates
 from sift_core.evaluation.questions import Question, QuestionSet, document_name, stand_ins
 from sift_core.evaluation.statistics import Estimate, mean
-from sift_core.explanation import COPY_COSINE, repeats_of
-from sift_core.protocols import BatchCandidateSource, CandidateSource, Embedder, SamplableSource
+from sift_core.protocols import CandidateSource, Embedder, SamplableSource
+from sift_core.repeats import repeats_of
 from sift_core.selection.baselines import NearestNeighborSelector
 from sift_core.selection.context import ContextSelector, distinct
 from sift_core.selection.explain import irreducible_variance
@@ -34,8 +34,6 @@ N_CHUNKS = 400  # sampled for near-duplicates: a share is then exact to ± 4 poi
 N_CANDIDATES = 200
 N_SELECT = 10
 _EXTRA = 50  # candidates fetched for stand-ins, whose own documents are left out. Guess.
-_N_NEAREST = 10  # looked at around each chunk, to see an exact copy among other close chunks
-_CANDIDATES_AT_ONCE = 2_500  # 10 MB of vectors of 1,024 dimensions, whatever `n_candidates` is
 
 # Of two candidates of one question. From here on the cosine of 0.8 is nothing special for an
 # embedding model: unrelated chunks have 0.1 for one and 0.7 for another (decision 0006). Guess
@@ -45,9 +43,6 @@ HIGH_MEAN_COSINE = 0.6
 # Candidates with fewer contents make `OversamplingSource` fetch again (decision 0008, measured), or
 # with less than this share of them.
 FEW_CONTENTS = DISTINCT_A_CHOICE * N_SELECT
-
-OnProgress: TypeAlias = Callable[[str, int, int], object]
-"""Called with the name of the work, how much of it is done, and of how much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,24 +89,6 @@ class PoolMeasures:
     nearest: TopTen
     sift: TopTen
     is_off_topic: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Duplicates:
-    """Copies in the whole collection, estimated from a sample.
-
-    Intervals are over sampled chunks. They are too wide if the whole collection was sampled.
-
-    Args:
-        near: Share of chunks whose nearest other chunk has a cosine of at least `COPY_COSINE` and
-            another text.
-        exact: Share of chunks whose text another chunk has too, but for whitespace.
-        cosines: Of each sampled chunk to its nearest other one, shape (n,).
-    """
-
-    near: Estimate
-    exact: Estimate
-    cosines: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -274,66 +251,6 @@ def _filled(embeddings: FloatArray, document_ids: Sequence[str], empty: set[str]
     return filled
 
 
-def find_duplicates(
-    source: CandidateSource,
-    sample: DocumentSample,
-    *,
-    seed: int = 0,
-    on_progress: OnProgress = lambda work, done, of: None,
-) -> Duplicates | None:
-    """Return how many sampled chunks have a copy; None if the store has a single chunk.
-
-    Asks the store for the 10 nearest of each sampled chunk by its stored vector, so that
-    nothing is embedded. An approximate index may miss some, which makes the shares too small.
-
-    Args:
-        source: The store that the sample is from.
-        sample: At least one chunk.
-        seed: Of the intervals.
-        on_progress: Called after each batch of chunks. Default: none.
-
-    Raises:
-        CandidateSourceError: If the store fails.
-        InvalidInputError: If its vectors cannot be compared.
-    """
-    queries = [
-        Query(text=text, embedding=row)
-        for text, row in zip(sample.texts, sample.embeddings, strict=True)
-    ]
-    found: list[float] = []
-    is_exact: list[bool] = []
-    pools = _fetched(source, queries, _N_NEAREST + 1, on_progress, "looking for near-duplicates")
-    for own, text, pool in zip(sample.document_ids, sample.texts, pools, strict=True):
-        names = zip(pool.document_ids, pool.texts, strict=True)  # several may share one id
-        others = [row for row, name in enumerate(names) if name != (own, text)]
-        if others:
-            found.append(float(pool.similarities[others].max()))
-            is_exact.append(text.split() in [pool.texts[row].split() for row in others])
-    if not found:
-        return None
-    cosines, exact = np.array(found), np.array(is_exact)
-    near = (cosines >= COPY_COSINE) & ~exact
-    return Duplicates(near=mean(near, seed=seed), exact=mean(exact, seed=seed), cosines=cosines)
-
-
-def _fetched(
-    source: CandidateSource,
-    queries: Sequence[Query],
-    n_candidates: int,
-    on_progress: OnProgress,
-    work: str,
-) -> Iterator[CandidatePool]:
-    """Yield the pool of each query, in order; a few are in memory at a time."""
-    step = max(1, _CANDIDATES_AT_ONCE // n_candidates)
-    for start in range(0, len(queries), step):
-        some = queries[start : start + step]
-        if isinstance(source, BatchCandidateSource):
-            yield from source.fetch_batch(some, n_candidates)
-        else:
-            yield from (source.fetch(query, n_candidates) for query in some)
-        on_progress(work, start + len(some), len(queries))
-
-
 def _measured(
     source: CandidateSource,
     embedder: Embedder,
@@ -349,7 +266,7 @@ def _measured(
     name, embed = embedder.name, embedder.embed_query
     queries = [Query(text=one, embedding=embed(one), embedder_name=name) for one in texts]
     n_fetched = N_CANDIDATES + (_EXTRA if questions.origin is None else 0)
-    found = _fetched(source, queries, n_fetched, on_progress, "asking questions")
+    found = fetch_pools(source, queries, n_fetched, on_progress, "asking questions")
     for question, query, pool in zip(questions.questions, queries, found, strict=True):
         pool = pool.take(_filled(pool.embeddings, pool.document_ids, empty))
         kept = _kept(question, pool)

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 from sift_core.evaluation.diagnosis import FEW_CONTENTS, N_CANDIDATES, N_SELECT, Diagnosis
 from sift_core.evaluation.statistics import CONFIDENCE, Estimate
-from sift_core.explanation import COPY_COSINE, REDUNDANT_COSINE, number_or_none
+from sift_core.explanation import number_or_none
+from sift_core.repeats import COPY_COSINE, REDUNDANT_COSINE
 from sift_core.selection.near_duplicates import FEWEST_TO_READ
 from sift_core.sources.oversampling import LARGEST_SHARE
 

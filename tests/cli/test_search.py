@@ -12,8 +12,8 @@ from sift_core import (
     posterior_variances,
 )
 from sift_core.choice import search
-from sift_core.cli.output import reason_of
 from sift_core.cli.stores import StoreAddress, open_store
+from sift_core.cli.streams import one_line
 from sift_core.explanation import Pick
 from sift_core.sources.multi_query import queries_of
 
@@ -134,7 +134,7 @@ def test_search_says_why_a_chunk_was_chosen(record, sift):
     pick = {"similarity": 1.0, "score": None, "relevance": 1.0, "redundancy": None}
     pick |= {"gain": 0.5, "variance": 0.5, "shares": ("a\x1b[31m\nb",)}
     reached = Pick(row=0, **pick, reached_from=2, reached_by=("ward",))
-    assert reason_of(reached) == "shares: a[31m b; reached from 2 by ward"
+    assert one_line(reached.reason) == "shares: a[31m b; reached from 2 by ward"
     question = "Who wrote a letter to Ragna Ostby?"
     assert record("search", question)["missing_names"] == ["ragna ostby"]
     assert "No candidate has: ragna ostby" in sift("search", question).out

@@ -130,6 +130,20 @@ class PointReader:
         payload[DOCUMENT_ID_KEY] = document.document_id
         return payload
 
+    def document(self, point: Any) -> Document:
+        """Return the document that a point holds.
+
+        Raises:
+            CandidateSourceError: If it lacks its text, or is not what was stored.
+        """
+        payload = self._payload(point)
+        text = self._take_text(point.id, payload)
+        is_ours = DOCUMENT_ID_KEY in payload
+        document_id = str(payload.pop(DOCUMENT_ID_KEY, point.id))
+        if self.checks_contents and is_ours:
+            self._check_content(point.id, document_id, text, payload)
+        return Document(document_id=document_id, text=text, metadata=payload)
+
     def _columns(self, points: Sequence[Any], d: int | None) -> dict[str, Any]:
         """Return the columns of a pool or a sample, by name."""
         embeddings = dense_vectors(

@@ -148,7 +148,7 @@ class QdrantSource(LexicalFetching):
             InvalidInputError: If an argument cannot be used, a query is another embedder's,
                 or the collection is empty.
         """
-        return run(self._blocking().client, self._fetched(queries, n_candidates, filter))
+        return run(self.collection().client, self._fetched(queries, n_candidates, filter))
 
     async def afetch_batch(
         self, queries: Sequence[Query], n_candidates: int, *, filter: models.Filter | None = None
@@ -223,7 +223,7 @@ class QdrantSource(LexicalFetching):
         if self._requests.prefetch is not None:  # which may look for words in its own way
             return False
         if self._mean_length is None and isinstance(self._client, QdrantClient):
-            self._mean_length = mean_length(self._blocking().information())
+            self._mean_length = mean_length(self.collection().information())
         return self._mean_length != 0
 
     def look_up(
@@ -244,7 +244,7 @@ class QdrantSource(LexicalFetching):
             CandidateSourceError: As `fetch_batch`.
             InvalidInputError: As `fetch_batch`.
         """
-        return run(self._blocking().client, self._looked_up(query, lookups, filter))
+        return run(self.collection().client, self._looked_up(query, lookups, filter))
 
     async def alook_up(
         self, query: Query, lookups: Sequence[Lookup], *, filter: models.Filter | None = None
@@ -314,7 +314,7 @@ class QdrantSource(LexicalFetching):
                 be used, or the client is an `AsyncQdrantClient`.
         """
         n_documents = check_sample_arguments(n_documents, generator)
-        return self._blocking().sample(n_documents, generator)
+        return self.collection().sample(n_documents, generator)
 
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
         """Create the collection (cosine, with words), or check that it suits an embedder.
@@ -324,7 +324,7 @@ class QdrantSource(LexicalFetching):
             InvalidInputError: If the collection has no such dense vector, or holds vectors
                 of another dimension or embedder.
         """
-        self._mean_length = self._blocking().prepare(
+        self._mean_length = self.collection().prepare(
             embedder_name=embedder_name, dimension=dimension
         )
         self._adopt(embedder_name)
@@ -338,7 +338,7 @@ class QdrantSource(LexicalFetching):
             CandidateSourceError: If Qdrant fails.
             InvalidInputError: If the collection names another embedder than this source.
         """
-        collection = self._blocking()
+        collection = self.collection()
         self._adopt(collection.embedder_name())
         return collection.content_ids()
 
@@ -346,7 +346,7 @@ class QdrantSource(LexicalFetching):
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
     ) -> None:
         """Store documents with embeddings (n, d); returns when Qdrant has applied it all."""
-        collection = self._blocking()
+        collection = self.collection()
         if self._mean_length is None:
             information = collection.information()
             collection.check_datatype(information)
@@ -355,7 +355,7 @@ class QdrantSource(LexicalFetching):
 
     def remove(self, content_ids: Sequence[str]) -> None:
         """Delete points; returns when Qdrant has applied it."""
-        self._blocking().remove(content_ids)
+        self.collection().remove(content_ids)
 
     def flush(self) -> None:
         """Do nothing: each call is durable when it returns."""
@@ -373,7 +373,8 @@ class QdrantSource(LexicalFetching):
             )
         self.embedder_name = recorded
 
-    def _blocking(self) -> Collection:
+    def collection(self) -> Collection:
+        """Return the collection with the client that reaches it, which must be a blocking one."""
         if isinstance(self._client, AsyncQdrantClient):
             raise InvalidInputError(
                 "an AsyncQdrantClient serves `afetch` and `afetch_batch` only; await these, or "
