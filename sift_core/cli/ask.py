@@ -55,7 +55,7 @@ _STAGES = {
 ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned"]
 
 
-@flags.with_flags(n_select="n_context")
+@flags.with_flags(n_select="n_context", settings=("generator_window",))
 def ask(
     question: Annotated[
         str | None,
@@ -88,6 +88,7 @@ def ask(
     sift ask "How do I upload a file?" --mode fine_tune --effort thorough
     sift ask "Stream it, async or not?" --query "Stream a response" --query "async or def?"
     sift ask --chat --mode context
+    sift ask "How do I upload a file?" --generator http://127.0.0.1:11434/v1 --generator-model qwen3
     """
     question = _checked_question(question, chat=chat)
     if queries and chat:
@@ -112,7 +113,11 @@ def ask(
             engine=engine,
             mode=mode,
             queries=queries or (),
-            about={**({"queries": queries} if queries else {}), **about, "model": model},
+            about={
+                **({"queries": queries} if queries else {}),
+                **about,
+                "model": answers.generator_model or model,
+            },
             as_json=json,
             is_chat=chat,
         )
@@ -267,7 +272,7 @@ class Session:
             {"role": "assistant", "content": answer.text},
         ]
         n_before = len(history)
-        while history and len(model.prompt_ids(history)) > HISTORY_SHARE * model.window:
+        while history and model.n_prompt_tokens(history) > HISTORY_SHARE * model.window:
             del history[:2]
         if n_gone := (n_before - len(history)) // 2:
             Terminal(stderr=True).print(

@@ -28,6 +28,7 @@ DEFAULT_STORE = "faiss:.sift"
 DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
 DEFAULT_MODEL = SMOLLM2
 DEFAULT_ADAPTERS = ".sift-adapters"
+GENERATOR_KEY_VARIABLE = "SIFT_GENERATOR_API_KEY"
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 EffortName = Literal["quick", "balanced", "thorough"]
@@ -162,6 +163,29 @@ class AnswerOptions:
     calibration: CalibrationOption = None
     device: DeviceOption = None
     dtype: DtypeOption = "auto"
+    generator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A server of OpenAI's API that writes the answers in place of --model, such as "
+            "Ollama's http://127.0.0.1:11434/v1. It learns nothing: there are the modes context "
+            f"and base. Its key is read from {GENERATOR_KEY_VARIABLE}.",
+            show_default=False,
+        ),
+    ] = None
+    generator_model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The model's name at --generator.", show_default=False),
+    ] = None
+    generator_window: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens that the server's model sees at once; what the server says if left out, "
+            "else 4096.",
+            show_default=False,
+        ),
+    ] = None
 
 
 # Options of a choice whose flag has another name. It is the name in a settings file, too.

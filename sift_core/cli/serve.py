@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -22,7 +22,7 @@ from sift_core.service.server import listener_at, serve_at
 from sift_core.service.settings import KEY_VARIABLE, ServiceSettings, key_of
 
 if TYPE_CHECKING:
-    from sift_core.answering import AnswerEngine, VllmServer
+    from sift_core.answering import AnswerEngine, LanguageModel, VllmServer
 
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
 FORMER_KEY_VARIABLE = "SIFT_SERVE_API_KEY"  # named a variable; ignored, it would open a service
@@ -36,7 +36,9 @@ SETTINGS = (
     "on_off_topic",
     "query_rewriting",
     "calibration",
+    "device",
     "dtype",
+    "generator_window",
     "vllm_model",
     "vllm_max_rank",
 )
@@ -232,6 +234,9 @@ def opened_app(
     with ExitStack() as stack:
         if model is None and app.vllm is not None:
             raise InvalidInputError("--vllm writes what --no-model leaves out; drop one")
+        if answers.generator is not None and (model is None or app.vllm is not None):
+            other = "--vllm" if app.vllm is not None else "--no-model"
+            raise InvalidInputError(f"--generator writes the answers, which {other} rules out")
         server = None if model is None else app.server(model)
         if server is not None:
             stack.enter_context(server).check()
@@ -239,7 +244,8 @@ def opened_app(
         engine: AnswerEngine | None = None
         if model is not None:
             if settings.model_name is None:
-                name = PurePath(model).name.replace(":", "-") or "model"
+                named = answers.generator_model or model
+                name = PurePath(named).name.replace(":", "-") or "model"
                 settings = replace(settings, model_name=name)
             engine = load_engine(
                 model,
@@ -316,5 +322,5 @@ def engine_of_server(engine: AnswerEngine, server: VllmServer, max_rank: int) ->
     return replace(
         engine,
         learning=replace(learning, settings=replace(learning.settings, lora=lora)),
-        generator=VllmGenerator(server, engine.language_model),
+        generator=VllmGenerator(server, cast("LanguageModel", engine.language_model)),
     )

@@ -8,10 +8,10 @@ from contextvars import ContextVar
 from typing import Any
 
 from sift_core.errors import (
-    AdapterServerError,
     AnswerError,
     BusyError,
     CandidateSourceError,
+    GeneratorError,
     InvalidInputError,
     MissingDependencyError,
     NumericalError,
@@ -78,10 +78,10 @@ def refusal_of(error: BaseException) -> RefusedError:
     message = "the service failed; its log says why under this answer's x-request-id"
     if isinstance(error, CandidateSourceError):
         return _of_store(error)
-    elif isinstance(error, AdapterServerError):
+    elif isinstance(error, GeneratorError):
         status, code = 502, "generator_failed"
-        if error.status is None:  # it is gone
-            status, retry_after_s = 503, 5.0
+        if error.status in (None, 429, 503):  # it is gone, or has too much to do
+            status, retry_after_s = 503, error.retry_after_s or 5.0
         message = "the server that generates failed; ask again, and see the service's log"
     elif isinstance(error, AnswerError):
         code = "model_failed"
