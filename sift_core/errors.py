@@ -112,6 +112,18 @@ class AdapterCacheWarning(UserWarning):
     """A cached adapter could not be read or written; the answer is as right, and took longer."""
 
 
+class SeenMessages:
+    """Messages that were given before, so that each is given once. Threads may share them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, object] = {}
+
+    def add(self, message: str) -> bool:
+        """Add a message, and return whether it is new."""
+        mark = object()
+        return self._seen.setdefault(message, mark) is mark  # of several threads, one is first
+
+
 def reason_of(error: BaseException) -> str:
     """Return what a library's error says, in one line and at most 1,000 characters.
 
