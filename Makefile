@@ -16,7 +16,7 @@ SOURCES := $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) constraints.txt require
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: help install demo test test-all check fix bench docs test-install test-matrix clean
+.PHONY: help install llama-cpp demo test test-all check fix bench docs test-install test-matrix clean
 
 # Containers set it. Without bytecode each of the many processes of the tests, and those that are
 # timed, compiles the package again, and pytest rewrites all assertions again.
@@ -54,6 +54,11 @@ $(FOR_ALL): $(FOR_DEMO) $(SOURCES)
 	touch $(FOR_ALL)
 
 install: $(FOR_ALL) ## make .venv with all that tests, checks, documentation and benchmarks need
+
+# What the slow tests of a generator run against; they skip without it. Ten minutes on two cores.
+llama-cpp: ## compile llama-cpp-python's server into .cache/llama-cpp, for slow tests
+	test -x .cache/llama-cpp/bin/python || $(PYTHON) -m venv .cache/llama-cpp
+	.cache/llama-cpp/bin/python -m pip install --quiet 'llama-cpp-python[server]==0.3.36'
 
 demo: $(FOR_DEMO) ## nearest, MMR and SIFT over the docstrings of transformers; QUESTION="..." DOCS=folder for your own, WHOLE=1 to index all of it at once
 	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED") $(if $(DOCS),--docs "$(DOCS)" --cache .cache/demo-docs) $(if $(WHOLE),--whole)

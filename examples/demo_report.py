@@ -21,7 +21,7 @@ from rich.text import Text
 
 from sift_core import Answer, CandidatePool, Query, posterior_variances
 from sift_core.cli.output import shortened, source_of, sparkline
-from sift_core.explanation import repeats_of
+from sift_core.repeats import repeats_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,6 +19,8 @@ from sift_core.checks import check_instance, short_repr, warn
 from sift_core.dates import by_date
 from sift_core.errors import EmptyEntryWarning, MissingKeyWarning
 from sift_core.explanation import Chosen
+from sift_core.left_out import find_left_out
+from sift_core.named_versions import prefer_named
 from sift_core.options import ChoiceOptions
 from sift_core.passages import Passage, join_neighbors, single_passages
 from sift_core.places import Place
@@ -76,14 +78,19 @@ def choose(
 
 
 def _chosen(
-    pool: CandidatePool, query: Query, options: ChoiceOptions, room: int | None = None
+    pool: CandidatePool,
+    query: Query,
+    options: ChoiceOptions,
+    room: int | None = None,
+    n_known: int = 0,
 ) -> Chosen:
-    """Return what `choose` does, of candidates that have vectors; it warns of nothing."""
+    """Return what `choose` does, of candidates with vectors; of `n_known` it is silent."""
     places: Sequence[Place] = ()
     if options.max_per_document is not None or options.merge_neighbors:
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
     reading = read_pool(pool, query, options.words)
     selector = options.selector or _SELECTOR
+    limits = _limits(pool, places, options)
     targets = None
     if reading is not None and takes(selector, "preferences"):
         targets = reading.target_weights
@@ -94,8 +101,8 @@ def _chosen(
         options.n_select,
         text_of=pool.texts.__getitem__,
         relevance=_relevance(pool, query, reading, targets),
-        limits=_limits(pool, places, options),
-        preferences=_preferences(pool, query, targets, options),
+        limits=limits,
+        preferences=_preferences(pool, query, targets, options, n_known),
     )
     selection, passages = _with_neighbors(pool, selection, places, options, room)
     relevance = pool.relevance
@@ -107,6 +114,15 @@ def _chosen(
         passages=passages,
         relevance=relevance,
         reading=reading,
+        left_out=find_left_out(
+            pool,
+            selection,
+            passages,
+            relevance=relevance,
+            limits=limits,
+            newness=options.newness(pool),
+            n_select=options.n_select,
+        ),
         **vars(selection),
     )
 
@@ -164,7 +180,7 @@ def search(
         with timed(timings, "select"):
             record = hop.record(chosen, pool)
             if record.n_new:
-                chosen = _chosen(pool, query, options, room)
+                chosen = _chosen(pool, query, options, room, record.first_row)
         chosen = replace(chosen, hop=record)
     return replace(chosen, timings=timings)
 
@@ -208,7 +224,9 @@ async def asearch(
         with timed(timings, "select"):
             record = hop.record(chosen, pool)
             if record.n_new:
-                chosen = await in_thread(partial(_chosen, pool, query, options, room))
+                chosen = await in_thread(
+                    partial(_chosen, pool, query, options, room, record.first_row)
+                )
         chosen = replace(chosen, hop=record)
     return replace(chosen, timings=timings)
 
@@ -325,14 +343,24 @@ def _limits(pool: CandidatePool, places: Sequence[Place], options: ChoiceOptions
 
 
 def _preferences(
-    pool: CandidatePool, query: Query, targets: FloatArray | None, options: ChoiceOptions
+    pool: CandidatePool,
+    query: Query,
+    targets: FloatArray | None,
+    options: ChoiceOptions,
+    n_known: int,
 ) -> Preferences | None:
-    """Return `newest`, `half_life_days` and the weights of targets (m, n) as preferences."""
+    """Return named versions, `newest`, `half_life_days` and targets (m, n) as preferences."""
     preferences = None
     if options.newest is not None:
         dates = [metadata.get(options.newest) for metadata in pool.metadata]
-        half_life = options.half_life_days
-        preferences = by_date(dates, half_life_days=half_life, document_ids=pool.document_ids)
+        preferences = by_date(
+            dates,
+            half_life_days=options.half_life_days,
+            document_ids=pool.document_ids,
+            n_known=n_known,
+        )
+    if takes(options.selector or _SELECTOR, "preferences"):
+        preferences = prefer_named(preferences, pool, query, newest=options.newest)
     if targets is None:
         return preferences
     own = targets if query.also else targets[0]

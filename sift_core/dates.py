@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from numbers import Real
 
 import numpy as np
@@ -24,7 +24,7 @@ def by_date(
     dates: Sequence[object],
     *,
     half_life_days: float | None = None,
-    warns: bool = True,
+    n_known: int = 0,
     document_ids: Sequence[str] | None = None,
 ) -> Preferences:
     """Return the preferences by which the newest of near-duplicates is chosen.
@@ -39,7 +39,8 @@ def by_date(
         half_life_days: > 0: a candidate so many days older than the newest of these n counts
             half as much. No clock is asked. What has no date counts as the oldest.
             None: age counts among near-duplicates alone.
-        warns: False where the same candidates will be looked at again.
+        n_known: How many of the first candidates were warned of before. There is no warning if one
+            of these is the first without a date. Default: 0.
         document_ids: n names for the warning. Default: positions.
 
     Returns:
@@ -53,8 +54,7 @@ def by_date(
         half_life_days = as_number("half_life_days", half_life_days, above=0)
     seconds = np.array([_seconds(value) for value in dates], dtype=np.float64)
     is_missing = np.isnan(seconds)
-    if warns and is_missing.any():
-        first = int(np.argmax(is_missing))
+    if is_missing.any() and (first := int(np.argmax(is_missing))) >= n_known:
         name = f"position {first}" if document_ids is None else repr(document_ids[first])
         # The same words for the same candidate: Python shows them once.
         warnings.warn(
@@ -72,6 +72,19 @@ def by_date(
         with np.errstate(over="ignore"):  # a half-life of next to nothing
             prior = 2.0 ** np.maximum(-ages / half_life_days, SMALLEST_EXPONENT)
     return Preferences(prefer=np.where(is_missing, oldest - DAY, seconds), prior=prior)
+
+
+def year_of(value: object) -> int | None:
+    """Return the year of a date of any kind, in UTC; None for what is no date."""
+    seconds = _seconds(value)
+    if math.isnan(seconds):
+        return None
+    return (datetime(1970, 1, 1) + timedelta(seconds=seconds)).year
+
+
+def is_date(value: object) -> bool:
+    """Return whether a value is a date that `by_date` can read."""
+    return not math.isnan(_seconds(value))
 
 
 def _kind(value: object) -> str:

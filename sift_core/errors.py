@@ -6,7 +6,8 @@ SiftError
 ├── NumericalError             also ArithmeticError
 ├── CandidateSourceError       wraps the store's exception
 ├── AnswerError                generation or fine-tuning failed
-│   ├── AdapterServerError     a server that generates with adapters failed or refused
+│   ├── GeneratorError         a server that writes the answers failed or refused
+│   │   └── AdapterServerError so did a vLLM that writes with adapters of ours
 │   └── BusyError              too many answers wait for the model already
 └── ExperimentError            a run of an experiment cannot go on; what it measured is kept
 
@@ -52,11 +53,15 @@ class CandidateSourceError(SiftError):
         message: What was wrong, where, and what to do.
         retry_after_s: Seconds after which the store said that it can be asked again; None
             where it said nothing.
+        is_lasting: Whether asking again gives the same, since the entries do not suit the
+            arguments. Default: False.
     """
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, retry_after_s: float | None = None, is_lasting: bool = False
+    ) -> None:
         super().__init__(message)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s, self.is_lasting = retry_after_s, is_lasting
 
 
 class ExperimentError(SiftError):
@@ -67,17 +72,25 @@ class AnswerError(SiftError):
     """Generating or fine-tuning failed; the base model is as it was before."""
 
 
-class AdapterServerError(AnswerError):
-    """A server that generates with adapters is gone, late or refused; what was learned is kept.
+class GeneratorError(AnswerError):
+    """A server that writes the answers is gone, late, refused, or broke off.
 
     Args:
         message: What was wrong, where, and what to do.
         status: HTTP's; None where no answer came, or it was not the server's fault.
+        retry_after_s: Seconds after which the server said that it can be asked again. Default:
+            None, as it said nothing.
     """
 
-    def __init__(self, message: str, *, status: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.retry_after_s = status, retry_after_s
+
+
+class AdapterServerError(GeneratorError):
+    """A vLLM that writes with adapters is gone, late or refused; what was learned is kept."""
 
 
 class BusyError(AnswerError):

@@ -11,18 +11,15 @@ from typing import Any
 import numpy as np
 
 from sift_core.errors import InvalidInputError
+from sift_core.left_out import LeftOut
 from sift_core.passages import Passage, passage_metadata
 from sift_core.pool_reading import PoolReading
+from sift_core.repeats import Repeat, repeats_of
 from sift_core.selection.kernels import unit_rows
 from sift_core.selection.near_duplicates import is_earlier
 from sift_core.selection.posterior import posterior_variances
+from sift_core.selection.topic import unrelated_cosine
 from sift_core.types import CandidatePool, FloatArray, Query, Selection
-
-# As README.md and the demo define "redundant": two chunks this close say mostly the same.
-REDUNDANT_COSINE = 0.8
-
-# Versions of one text by MiniLM. The demo holds back passages by it. Guessed by eye.
-COPY_COSINE = 0.95
 
 SCORES = ("variance", "similarity")
 
@@ -62,6 +59,20 @@ class Pick:
     def numbers(self) -> dict[str, float | None]:
         """Return the six numbers by name."""
         return {name: getattr(self, name) for name in _NUMBERS}
+
+    @property
+    def reason(self) -> str:
+        """Return the words by which it was chosen; empty if there are none.
+
+        It reads such as "shares: brunhild, ward; reached from 2 by kunigunde".
+        """
+        parts = []
+        if self.shares:
+            parts.append(f"shares: {', '.join(self.shares)}")
+        if self.reached_from is not None:
+            words = f" by {', '.join(self.reached_by)}" if self.reached_by else ""
+            parts.append(f"reached from {self.reached_from}{words}")
+        return "; ".join(parts)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the six numbers for JSON, and of the other fields those that say something."""
@@ -123,6 +134,7 @@ class Chosen(Selection):
         timings: Seconds of "fetch" and "select", and of "hop"; empty from `choose`.
         reading: The words that the choice went by. Default: it went by embeddings alone.
         hop: What a second fetch did. Default: there was none.
+        left_out: Near-copies of what was chosen, and what limits left out. Default: nothing.
     """
 
     query: Query
@@ -132,6 +144,7 @@ class Chosen(Selection):
     timings: Mapping[str, float] = field(default_factory=dict)
     reading: PoolReading | None = field(default=None, repr=False)
     hop: Hop | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     @cached_property
     def chunks(self) -> CandidatePool:
@@ -258,6 +271,7 @@ class Chosen(Selection):
             positions=self.positions[:n],
             variances=self.variances[: n + 1],
             passages=self.passages[:n],
+            left_out=tuple(one for one in self.left_out if (one.rank or 0) <= n),
         )
 
     @property
@@ -277,7 +291,7 @@ class Chosen(Selection):
     @cached_property
     def repeats(self) -> list[Repeat | None]:
         """For each pick the earlier one that it repeats, or None."""
-        return repeats_of(self.chunks.embeddings)
+        return repeats_of(self.chunks.embeddings, unrelated=unrelated_cosine(self.pool) or 0.0)
 
     @property
     def n_redundant(self) -> int:
@@ -292,13 +306,14 @@ class Chosen(Selection):
     def as_dict(self) -> dict[str, Any]:
         """Return the choice for JSON, its texts unshortened."""
         return {
-            "chunks": chunk_records(self.chunks, self.picks),
+            "chunks": chunk_records(self.chunks, self.picks, self.repeats),
             "n_redundant": self.n_redundant,
             "n_copies": self.n_copies,
             "question_variances": self.question_variances.tolist(),
             "explained": explained(self.question_variances.tolist()),
             "variances": self.variances.tolist(),
             "stop_reason": self.stop_reason.value,
+            **({"left_out": [one.as_dict() for one in self.left_out]} if self.left_out else {}),
             **({"missing_names": list(self.missing_names)} if self.missing_names else {}),
             **({"hop": self.hop.as_dict(n_chosen=self.n_from_hop)} if self.hop else {}),
         }
@@ -317,43 +332,9 @@ def explained(variances: Sequence[float]) -> float:
     return 1.0 - variances[-1] / variances[0] if variances[0] else 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Repeat:
-    """The earlier chunk that a chunk is most like.
-
-    Args:
-        rank: Of the earlier chunk, from 1.
-        cosine: Of the two, >= `REDUNDANT_COSINE`.
-        is_copy: Whether it hardly differs: its cosine is >= `COPY_COSINE`.
-        mark: The sign and the rank, such as "≈3".
-    """
-
-    rank: int
-    cosine: float
-    is_copy: bool
-    mark: str
-
-
-def repeats_of(embeddings: FloatArray) -> list[Repeat | None]:
-    """Return for each chunk the earlier one that it repeats, or None.
-
-    Args:
-        embeddings: In order of choice, shape (k, d), no row all zero.
-    """
-    rows = np.asarray(embeddings, dtype=np.float64)
-    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    cosines = np.minimum(rows @ rows.T, 1.0)
-    found: list[Repeat | None] = [None] * len(rows)
-    for i in range(1, len(rows)):
-        rank, cosine = int(np.argmax(cosines[i, :i])) + 1, float(cosines[i, :i].max())
-        is_copy = cosine >= COPY_COSINE
-        if cosine >= REDUNDANT_COSINE:
-            mark = f"{'≡' if is_copy else '≈'}{rank}"
-            found[i] = Repeat(rank=rank, cosine=cosine, is_copy=is_copy, mark=mark)
-    return found
-
-
-def chunk_records(chunks: CandidatePool, picks: Sequence[Pick]) -> list[dict[str, Any]]:
+def chunk_records(
+    chunks: CandidatePool, picks: Sequence[Pick], repeats: Sequence[Repeat | None]
+) -> list[dict[str, Any]]:
     """Return chunks for JSON, in order of choice and unshortened, with why each was chosen."""
     return [
         {
@@ -368,7 +349,7 @@ def chunk_records(chunks: CandidatePool, picks: Sequence[Pick]) -> list[dict[str
             "text": chunks.texts[i],
             "metadata": in_json(chunks.metadata[i]),
         }
-        for i, repeat in enumerate(repeats_of(chunks.embeddings))
+        for i, repeat in enumerate(repeats)
     ]
 
 

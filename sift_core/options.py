@@ -106,7 +106,8 @@ class ChoiceOptions:
         """
         if self.newest is None:
             return None
-        return by_date([one.get(self.newest) for one in pool.metadata], warns=False).prefer
+        dates = [one.get(self.newest) for one in pool.metadata]
+        return by_date(dates, n_known=len(dates)).prefer  # the choice will warn of them
 
 
 class ChoiceKeywords(TypedDict, total=False):

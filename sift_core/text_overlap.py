@@ -94,7 +94,7 @@ def select_texts(
         nothing_left.add(StopReason.LIMITS)
     prefer = None if preferences is None else preferences.prefer
     while repeats := _repeats(found.positions.tolist(), text_of, prefer):
-        gone = {text_of(row) for row in repeats}
+        gone = {text_of(row): other for row, other in repeats.items()}
         stays = set(found.positions.tolist()).difference(repeats)
         kept = np.array([row for row in kept.tolist() if row in stays or text_of(row) not in gone])
         of_kept = {name: one.take(kept) for name, one in rules.items()}
@@ -103,17 +103,22 @@ def select_texts(
         again = selector.select(query, candidates[kept], n_select, **of_kept)
         if len(again) < len(found) and again.stop_reason in nothing_left:
             return first
-        found = replace(again, positions=kept[again.positions])
+        assert found.stands_for is not None
+        assert again.stands_for is not None
+        one_of = np.array([gone.get(text_of(row), row) for row in range(len(candidates))])
+        one_of[kept] = kept[again.stands_for]
+        # What stood for others may be gone by now, and what stands for that is not.
+        found = replace(again, positions=kept[again.positions], stands_for=one_of[found.stands_for])
     return found
 
 
 def _repeats(
     chosen: list[int], text_of: Callable[[int], str], prefer: FloatArray | None
-) -> list[int]:
-    """Return those of the chosen positions whose texts repeat another's."""
+) -> dict[int, int]:
+    """Return those of the chosen positions whose texts repeat another's, with that one."""
     words = [_words_to_compare(text_of(position)) for position in chosen]
     runs_of = cache(lambda position: runs_in(text_of(position)))
-    repeats: list[int] = []
+    repeats: dict[int, int] = {}
     for i, j in combinations(range(len(chosen)), 2):
         if len(words[i] & words[j]) < SHARE_OF_WORDS * min(len(words[i]), len(words[j])):
             continue
@@ -123,8 +128,11 @@ def _repeats(
         shared = len(runs_of(one) & runs_of(other))
         stands = [p for p in (one, other) if 0 < SHARE_REPEATED * len(runs_of(p)) <= shared]
         if stands and prefer is not None:
-            stands = [one if prefer[one] <= prefer[other] else other]
-        repeats += stands[:1]
+            ahead = np.atleast_2d(prefer)[:, [one, other]]
+            if (ahead[:, 0] > ahead[:, 1]).any() and (ahead[:, 0] < ahead[:, 1]).any():
+                continue  # each is the preferred one of a row
+            stands = [one if (ahead[:, 0] <= ahead[:, 1]).all() else other]
+        repeats |= {row: other if row == one else one for row in stands[:1]}
     return repeats
 
 

@@ -365,12 +365,15 @@ class Selection:
         stop_reason: Why there is no further choice.
         bound_violations: How many gains `LazySIFTSelector` found above their bounds, so that
             its choice may differ from the exact one; 0 from exact selectors.
+        stands_for: For each candidate the one that stands for it and its near-duplicates, shape
+            (n,); its own row if it is none. None from selectors that know no near-duplicates.
     """
 
     positions: IntArray
     variances: FloatArray
     stop_reason: StopReason
     bound_violations: int = 0
+    stands_for: IntArray | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         """Return the number of choices, repeats counted."""

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("sentence_transformers", reason="needs the extra demo")
-for framework in ("haystack", "langchain_qdrant", "langgraph", "llama_index.vector_stores.qdrant"):
+for framework in (
+    "mcp",
+    "haystack",
+    "langchain_qdrant",
+    "langgraph",
+    "llama_index.vector_stores.qdrant",
+):
     pytest.importorskip(framework, reason="the examples show the frameworks")
 
 from tests.random_model import save_random_model  # noqa: E402
@@ -77,6 +83,11 @@ PRINTED = {
         r"(?ms)(^  \d\.\d\d  .*){8}",
         r"A chain, streamed:",
         r"SIFTAnswer, mode fine_tune:",
+    ],
+    "agent_memory": [
+        r"^200 notes remembered",
+        r"(?ms)(^  and \d other notes, in [1-7]\d\d tokens$.*){9}",
+        r"came first for 9 of 9 questions",
     ],
     "agent_tool": ["search_model_docs", "stochastic depth is computed", "The tool gave me"],
     "vllm_generates": [

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from sift_core import CandidatePool, Chosen, InvalidInputError, Pick, Query, Selection, StopReason
-from sift_core.explanation import chunk_records, in_json, repeats_of
+from sift_core.explanation import chunk_records, in_json
 from sift_core.passages import Passage
+from sift_core.repeats import repeats_of
 from tests.pools import pool_of, turned
 
 PICK = Pick(
@@ -108,9 +109,18 @@ def test_lengths_of_vectors_make_no_repeats():
     assert repeats_of(np.array([[0.1, 0.0], turned(0.9)]))[1].mark == "≈1"
 
 
+def test_among_high_cosines_a_repeat_has_a_higher_one():
+    """With 0.7 for unrelated texts, 0.7 + 0.6 · 0.3 = 0.88 is alike, and 0.97 a copy."""
+    marks = {}
+    for cosine in (0.87, 0.89, 0.96, 0.98):
+        _, second = repeats_of(np.array([turned(1.0), turned(cosine)]), unrelated=0.7)
+        marks[cosine] = second and second.mark
+    assert marks == {0.87: None, 0.89: "≈1", 0.96: "≈1", 0.98: "≡1"}
+
+
 def test_records_are_whole_and_say_what_repeats():
     pool = pool_of(["a\x1b", "b"], [turned(1.0), turned(0.9)], [{"page": 1}, {}])
-    first, second = chunk_records(pool, [PICK, PICK])
+    first, second = chunk_records(pool, [PICK, PICK], repeats_of(pool.embeddings))
     assert first == {
         "rank": 1,
         "document_id": "guide.md#0",
@@ -123,7 +133,9 @@ def test_records_are_whole_and_say_what_repeats():
     assert second["near_duplicate_of"] == {"rank": 1, "cosine": pytest.approx(0.9)}
     assert second["is_copy"] is False  # alike, and still another text
     copy = pool_of(["a", "b"], [turned(1.0), turned(0.96)], [{}, {}])
-    assert [one["is_copy"] for one in chunk_records(copy, [PICK, PICK])] == [False, True]
+    assert [
+        one["is_copy"] for one in chunk_records(copy, [PICK, PICK], repeats_of(copy.embeddings))
+    ] == [False, True]
 
 
 def test_metadata_that_json_has_no_form_for_becomes_text():

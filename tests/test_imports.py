@@ -167,7 +167,13 @@ except sift_core.MissingDependencyError as error:
             "demo",
         ),
         ("torch", "import sift_core.selection.torch_batch", "torch", "fine-tune"),
-        ("httpx", "import sift_core.answering.vllm", "httpx", "vllm"),
+        (
+            "openai",
+            "from sift_core.answering import OpenAIGenerator",
+            "openai and httpx",
+            "openai",
+        ),
+        ("httpx", "import sift_core.answering.servers.vllm", "openai and httpx", "openai"),
         ("tree_sitter_rst", "from sift_core.documents import Chunker", "tree-sitter-rst", "index"),
         (
             "semantic_text_splitter",

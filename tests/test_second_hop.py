@@ -1,11 +1,13 @@
 """A second fetch for what the first choices lead to, from a real source."""
 
 import asyncio
+import warnings
 
 import numpy as np
 import pytest
 
 from sift_core import ChoiceOptions, InMemorySource, Query, asearch, search
+from sift_core.errors import UndatedWarning
 from sift_core.testing import HashingEmbedder
 
 EMBEDDER = HashingEmbedder()
@@ -115,3 +117,24 @@ def test_a_name_that_no_candidate_has_is_looked_for_and_said_to_be_missing():
 def test_a_missing_number_is_named_as_it_is_written():
     found = search(make_source(), query("Which wife was born under INV-2021-004182?"), OPTIONS)
     assert found.missing_names == ("inv-2021-004182",)
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+@pytest.mark.parametrize("undated", [None, 0, 1], ids=["all", "before the hop", "by the hop"])
+def test_candidates_without_dates_are_named_once(undated, is_awaited):
+    # Row 0 is among the first 20 candidates, and only the second fetch brings row 1.
+    dates = [{} if row == undated or undated is None else {"on": "2024-01-01"} for row in range(62)]
+    metadata = [{"title": title, **date} for title, date in zip(TITLES, dates, strict=True)]
+    source = InMemorySource(EMBEDDER.embed_documents(TEXTS), TEXTS, metadata=metadata)
+    options = ChoiceOptions(n_select=3, n_candidates=20, newest="on")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        found = search(source, query(), options)
+        if is_awaited:
+            warned.clear()
+            found = asyncio.run(asearch(source, query(), options))
+    assert found.hop.n_new
+    said = [str(one.message) for one in warned if one.category is UndatedWarning]
+    first = found.pool.document_ids[0] if undated is None else str(undated)
+    assert len(said) == 1
+    assert f"the first is {first!r}" in said[0]

@@ -12,9 +12,10 @@ from sift_core.answering.model.adapters import Adapter as Adapter
 from sift_core.answering.model.language_model import LanguageModel as LanguageModel
 from sift_core.answering.policy import VariancePolicy as VariancePolicy
 from sift_core.answering.request import AnswerRequest as AnswerRequest
+from sift_core.answering.servers.openai import OpenAIGenerator as OpenAIGenerator
+from sift_core.answering.servers.vllm import VllmGenerator as VllmGenerator
+from sift_core.answering.servers.vllm import VllmServer as VllmServer
 from sift_core.answering.sessions import Session as Session
 from sift_core.answering.settings import FineTuningSettings as FineTuningSettings
 from sift_core.answering.streams import AnswerStream as AnswerStream
 from sift_core.answering.streams import AsyncAnswerStream as AsyncAnswerStream
-from sift_core.answering.vllm import VllmGenerator as VllmGenerator
-from sift_core.answering.vllm import VllmServer as VllmServer

@@ -258,7 +258,10 @@ def _shrink(folder: Path, max_bytes: int) -> None:
 def _read_file(path: Path, key: str) -> tuple[Adapter, FineTuningReport] | None:
     """Return an adapter on the CPU and how it learned; None if there is none of use."""
     try:
-        found = _read(path, key)
+        try:
+            found = _read(path, key)
+        except _DAMAGE:  # safetensors opens it twice, and another process may delete it between
+            found = _read(path, key)
     except FileNotFoundError:
         return None
     except _DAMAGE as error:

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sift_core.answering.report import FineTuningReport
-from sift_core.explanation import Pick, chunk_records, number_or_none
+from sift_core.explanation import Pick, chunk_records, in_json, number_or_none
+from sift_core.left_out import LeftOut
+from sift_core.repeats import repeats_of
 from sift_core.types import (
     AnswerMode,
     CandidatePool,
@@ -63,10 +65,15 @@ class Answer:
         searched_for: The texts that candidates were searched for by; empty without a search.
         picks: Why each of `chunks` was chosen, in their order.
         stop_reason: Why no further chunk was chosen to be read; None if none was.
+        nearest: Of a refusal the three nearest candidates, which no model read. Mode "context"
+            answers from them. None otherwise.
+        unrelated_cosine: Cosine of unrelated candidates, by which near-duplicates are marked; see
+            `repeats_of`. Default: 0.
         thoughts: What the model thought before the answer, between <think> and </think>; empty
             unless `chat_template_kwargs` turn thinking on, or the model cannot do without.
         missing_names: Names and numbers in the question that no candidate has, in lower case.
             Empty if no chunk was chosen to be read.
+        left_out: Near-copies of the chunks chosen to be read, and what limits left out.
     """
 
     text: str
@@ -88,6 +95,9 @@ class Answer:
     picks: tuple[Pick, ...] = ()
     stop_reason: StopReason | None = None
     missing_names: tuple[str, ...] = ()
+    nearest: CandidatePool | None = None
+    unrelated_cosine: float = 0.0
+    left_out: tuple[LeftOut, ...] = ()
     thoughts: str = ""
 
     def distinct_chunks(self) -> tuple[CandidatePool, list[int]]:
@@ -134,6 +144,8 @@ class Answer:
             "is_refusal": self.is_refusal,
             "stop_reason": None if self.stop_reason is None else self.stop_reason.value,
             "missing_names": list(self.missing_names),
+            "nearest": [] if self.nearest is None else _nearest_records(self.nearest),
+            "left_out": [one.as_dict() for one in self.left_out],
             "chunks": self._chunk_records(ranks),
         }
 
@@ -147,9 +159,22 @@ class Answer:
         if not ranks:
             return []
         distinct, _ = self.distinct_chunks()
+        repeats = repeats_of(distinct.embeddings, unrelated=self.unrelated_cosine)
         read, n_learned = set(ranks[: self.n_read]), Counter(ranks[self.n_read :])
         picks = [self.picks[ranks.index(rank + 1)] for rank in range(len(distinct))]
         return [
             {**record, "is_read": rank in read, "n_times_learned": n_learned[rank]}
-            for rank, record in enumerate(chunk_records(distinct, picks), start=1)
+            for rank, record in enumerate(chunk_records(distinct, picks, repeats), start=1)
         ]
+
+
+def _nearest_records(nearest: CandidatePool) -> list[dict[str, Any]]:
+    return [
+        {
+            "document_id": nearest.document_ids[i],
+            "similarity": float(nearest.similarities[i]),
+            "text": nearest.texts[i],
+            "metadata": in_json(nearest.metadata[i]),
+        }
+        for i in range(len(nearest))
+    ]

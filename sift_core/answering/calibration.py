@@ -380,7 +380,7 @@ class Measurer:
         return MeasuredExample(
             bits_per_byte=tuple(bits),
             seconds=tuple(seconds),
-            question_tokens=len(self.answerer.language_model.prompt_ids(prompt)),
+            question_tokens=self.answerer.n_prompt_tokens(prompt),
         )
 
     def _choose(self, query: Query, pool: CandidatePool) -> Choice:
@@ -395,6 +395,7 @@ class Measurer:
             answerer=self.answerer,
             learning=self.learning,
             policy=VariancePolicy(),
+            n_candidates=self.options.n_candidates,
             timings={},
         )
 

@@ -51,6 +51,9 @@ _TITLE = re.compile(r"(?i)\b(?:titles?|headline)\b|\bconversation a name\b")
 _THING = re.compile(
     rf"{_TITLE.pattern}|\b(?:tags|follow.?ups?|emojis?|search queries|search is necessary)\b"
 )
+# Marks of any language: the keys that Open WebUI reads of the answer, the locale at LobeChat's end.
+_ANSWER_KEY = re.compile(r'\{\s*"(?:title|tags|follow_ups|queries)"\s*:')
+_LOCALE_END = re.compile(r"[:\uff1a]\s*[a-z]{2,3}-[A-Z][A-Za-z]{1,3}[.\u3002]?\s*$")
 _HEAD, _TAIL = 8000, 1000  # characters of a question that are looked at
 
 
@@ -163,12 +166,15 @@ def is_about_a_chat(question: str, history: Sequence[Message] = ()) -> bool:
     head, tail = question[:_HEAD], question[-_TAIL:]
     if head.lstrip().startswith("### Task:") and "<chat_history>" in head:  # Open WebUI's, any of
         return True
+    before, mark, _ = head.partition("<chat_history>")
+    if mark and _ANSWER_KEY.search(before):
+        return True
     speakers = [_USER_LINE.search(head), _MODEL_LINE.search(head)]
     starts = [one.start() for one in (*speakers, _CHAT_BEGINS.search(head)) if one]
     if _CHAT_BEGINS.search(head) or all(speakers):
         ends = [one.end() for line in (_USER_LINE, _MODEL_LINE) for one in line.finditer(tail)]
         asked = f"{head[: min(starts)]}\n\n{tail[max(ends, default=0) :]}"
-        if _asks_for(_THING, asked):
+        if _asks_for(_THING, asked) or (not min(starts) and _LOCALE_END.search(tail)):
             return True
         system = [turn["content"] for turn in history if turn["role"] == "system"]
         return not min(starts) and _asks_for(_TITLE, "\n\n".join(system)[:_HEAD])

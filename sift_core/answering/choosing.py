@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sift_core.answering.adapter_cache import AdapterCache
 from sift_core.answering.cost_model import LEARNING, READING, PolicyFeatures, Strategy
 from sift_core.answering.in_context import LARGEST_COUNT, InContextAnswerer
-from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.policy import Decision, Policy
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.settings import (
@@ -23,18 +22,32 @@ from sift_core.answering.settings import (
 )
 from sift_core.checks import as_count, check_instance, short_repr
 from sift_core.choice import choose
-from sift_core.errors import InvalidInputError
+from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.explanation import Chosen, question_variances
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import Selector
 from sift_core.selection.sift import SIFTSelector
+from sift_core.selection.topic import no_baseline, topic_floor
 from sift_core.types import AnswerMode, CandidatePool, Query, StopReason
+
+if TYPE_CHECKING:  # a server's model needs no torch
+    from sift_core.answering.adapter_cache import AdapterCache
+    from sift_core.answering.model.adapters import Adapter
 
 LEAST_SECONDS = 1e-3  # where choosing and waiting took all the time there was: one step
 
 
 def _lesson_selector() -> Selector:
     return SIFTSelector.for_fine_tuning(noise_variance=0.1)
+
+
+def _adapter_cache() -> AdapterCache | None:
+    """Return a cache in memory; None without torch, where nothing is learned."""
+    with suppress(MissingDependencyError):
+        from sift_core.answering.adapter_cache import AdapterCache
+
+        return AdapterCache()
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,15 +76,19 @@ class LearningOptions:
     n_steps: int | None = None
     selector: Selector = field(default_factory=_lesson_selector)
     settings: FineTuningSettings = field(default_factory=FineTuningSettings)
-    cache: AdapterCache | None = field(default_factory=AdapterCache)
+    cache: AdapterCache | None = field(default_factory=_adapter_cache)
     adapter: Adapter | None = None
 
     def __post_init__(self) -> None:
         check_effort(self.effort)
         check_instance("settings", self.settings, FineTuningSettings)
         if self.cache is not None:
+            from sift_core.answering.adapter_cache import AdapterCache
+
             check_instance("cache", self.cache, AdapterCache)
         if self.adapter is not None:
+            from sift_core.answering.model.adapters import Adapter
+
             check_instance("adapter", self.adapter, Adapter)
         if self.n_steps is not None:
             as_count("n_steps", self.n_steps, minimum=1, maximum=LARGEST_COUNT)
@@ -180,6 +197,30 @@ class Choice:
         return _seconds_until(self.deadline, less=self.answer_s)
 
 
+def check_mode(mode: AnswerMode, answerer: InContextAnswerer, adapter: Adapter | None) -> None:
+    """Refuse a mode for which something is missing.
+
+    Args:
+        mode: The mode that was asked for.
+        answerer: Its writer may not take what is learned.
+        adapter: What was learned beforehand.
+
+    Raises:
+        InvalidInputError: If so.
+    """
+    if mode in (*LEARNING, AnswerMode.LEARNED) and not answerer.can_learn:
+        raise InvalidInputError(
+            f'mode "{mode.value}" learns, and the server that writes the answers does not take '
+            f'what is learned here; ask in mode "context" or "base", or have the local model or a '
+            f"vLLM (`VllmGenerator`) write"
+        )
+    if mode is AnswerMode.LEARNED and adapter is None:
+        raise InvalidInputError(
+            'mode "learned" needs an adapter that was learned beforehand; construct the engine '
+            "with `LearningOptions(adapter=…)`, from `learn_collection` or `sift learn`"
+        )
+
+
 def first_choice_arguments(
     request: AnswerRequest,
     query: Query,
@@ -216,6 +257,8 @@ def make_choice(
     answerer: InContextAnswerer,
     learning: LearningOptions,
     policy: Policy,
+    n_candidates: int,
+    baseline: Callable[[], float] = no_baseline,
     timings: Mapping[str, float],
 ) -> Choice:
     """Return the choice of documents and, in mode "auto", of the mode.
@@ -227,6 +270,8 @@ def make_choice(
         answerer: Puts the question as the request says.
         learning: What is learned where the request does not say it.
         policy: Decides in mode "auto".
+        n_candidates: How many were asked for; a pool of fewer is the whole collection.
+        baseline: Returns the embedder's cosine for unrelated texts. Default: 0.
         timings: Seconds that were spent before it, by stage.
     """
     learning = learning.with_effort(request.effort)
@@ -245,10 +290,13 @@ def make_choice(
     if mode is AnswerMode.AUTO:
         assert read is not None  # as is `learned`
         assert learned is not None
+        n_fetched = len(pool) if chosen.hop is None else chosen.hop.first_row
         features = replace(
             answerer.features(query, read.chunks, learned.chunks),
             latency_s=_seconds_until(deadline),
             has_adapter=learning.adapter is not None,
+            nearest=float(pool.similarities.max()),
+            topic_floor=topic_floor(pool, is_whole=n_fetched < n_candidates, baseline=baseline),
         )
         decision = policy.decide(features)
     else:

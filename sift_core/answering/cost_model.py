@@ -64,6 +64,10 @@ class PolicyFeatures:
         max_new_tokens: Length of the answer at most.
         has_adapter: Whether there is an adapter that was learned beforehand. Default: False.
         latency_s: Seconds that the caller will wait for the answer, > 0. Default: any time.
+        can_learn: Whether whoever writes takes what is learned. Default: True.
+        nearest: Cosine of the nearest candidate with the question, in [-1, 1].
+        topic_floor: The least that it has on the topic, as `topic_floor` reads it from the pool.
+            None if the candidates are too few for that. Default: None.
     """
 
     variance_before: float
@@ -77,11 +81,14 @@ class PolicyFeatures:
     max_new_tokens: int
     has_adapter: bool = False
     latency_s: float | None = None
+    can_learn: bool = True
+    nearest: float = 1.0
+    topic_floor: float | None = None
 
     @property
     def n_steps(self) -> int:
         """Training steps at most."""
-        return len(self.variances_learned)
+        return len(self.variances_learned) if self.can_learn else 0
 
     @property
     def explained_read(self) -> float:
@@ -97,7 +104,7 @@ class PolicyFeatures:
     def allows(self, strategy: Strategy) -> bool:
         """Return whether there is what a strategy needs."""
         if strategy.mode is AnswerMode.LEARNED:
-            return self.has_adapter
+            return self.has_adapter and self.can_learn
         can_read = self.read_tokens > 0 or strategy.mode not in READING
         return can_read and strategy.n_steps <= self.n_steps
 

@@ -5,26 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sift_core.answering.answer import Answer
 from sift_core.answering.choosing import (
     Choice,
     LearningOptions,
+    check_mode,
     first_choice_arguments,
     make_choice,
     nothing_chosen,
 )
-from sift_core.answering.in_context import (
-    LARGEST_COUNT,
-    InContextAnswerer,
-    PromptOptions,
-    TextGenerator,
-)
+from sift_core.answering.in_context import LARGEST_COUNT, InContextAnswerer, PromptOptions
 from sift_core.answering.model.bundled import SMOLLM2
-from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.model.loading import NumberType
+from sift_core.answering.model.text_model import TextGenerator, TextModel, as_model
 from sift_core.answering.policy import Policy, VariancePolicy, check_policy
 from sift_core.answering.query_rewriting import (
     QueryRewriter,
@@ -44,6 +40,7 @@ from sift_core.answering.streams import (
 )
 from sift_core.checks import as_count, check_embedder, check_instance
 from sift_core.choice import asearch, choose, search
+from sift_core.embedders.unrelated import baseline_of
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions
@@ -52,6 +49,9 @@ from sift_core.protocols import CandidateSource, Embedder
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.sift import SIFTSelector
 from sift_core.types import AnswerMode, CandidatePool, Query
+
+if TYPE_CHECKING:  # a server's model needs no torch
+    from sift_core.answering.model.loading import NumberType
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,7 +67,7 @@ class AnswerEngine:
     name. All other arguments are for generation: `stop`, and what `transformers`' `generate` takes.
 
     Args:
-        language_model: The model that answers.
+        language_model: The model that answers. Default: the `OpenAIGenerator` of `generator`.
         source: Where candidates come from. Default: none; `choose_from` takes candidates.
         embedder: The model that embedded the source's documents. Default: none.
         options: What the choice of chunks for the prompt obeys, unless a question says otherwise.
@@ -83,13 +83,14 @@ class AnswerEngine:
             questions together and for the current one alone; "model" rewrites it; a function of
             history and question returns your own texts; None searches for the question as typed.
             Default: "join".
-        generator: Writes the texts, such as a `VllmGenerator`. Default: the language model.
+        generator: Writes the texts: a `VllmGenerator`, or an `OpenAIGenerator`, with which nothing
+            is learned. A `language_model` beside it counts the tokens. Default: the language model.
 
     Raises:
         InvalidInputError: If an option cannot be used.
     """
 
-    language_model: LanguageModel
+    language_model: TextModel = None  # type: ignore[assignment]  # set from the generator
     source: CandidateSource | None = None
     embedder: Embedder | None = None
     options: ChoiceOptions = field(default_factory=ChoiceOptions)
@@ -101,6 +102,8 @@ class AnswerEngine:
     generator: TextGenerator | None = None
 
     def __post_init__(self) -> None:
+        if self.language_model is None:
+            object.__setattr__(self, "language_model", as_model(self.generator))
         check_embedder(self.embedder, is_needed=False)
         check_instance("options", self.options, ChoiceOptions)
         check_instance("prompt", self.prompt, PromptOptions)
@@ -127,18 +130,24 @@ class AnswerEngine:
         Args:
             model: As for `LanguageModel.from_pretrained`, like the next three.
             device: As in torch.
-            dtype: Number type of the weights: "float32", "bfloat16", "float16" or "auto". Default:
-                on a CPU the one in which it is fastest, on a GPU that of the stored weights.
+            dtype: Number type of the weights.
             trust_remote_code: Whether code of the model's repository may run.
             **options: Of the engine, such as `source` and `embedder`.
 
         Raises:
             InvalidInputError: If there is no such causal LM.
         """
+        from sift_core.answering.model.language_model import LanguageModel
+
         language_model = LanguageModel.from_pretrained(
             model, device=device, dtype=dtype, trust_remote_code=trust_remote_code
         )
         return cls(language_model=language_model, **options)
+
+    @property
+    def can_learn(self) -> bool:
+        """Whether there are modes that learn: not if an `OpenAIGenerator` writes."""
+        return self._answerer.can_learn
 
     @property
     def max_new_tokens(self) -> int:
@@ -157,10 +166,8 @@ class AnswerEngine:
 
         Args:
             question: In words, not empty; or all of a request.
-            on_text: Called with each piece of the answer's text as it comes. What it raises
-                ends the answer.
-            on_step: Called after each training step with the loss before it. What it raises ends
-                the answer.
+            on_text: Called with each piece of the text as it comes. What it raises ends the answer.
+            on_step: Called after each training step with the loss before it. It may raise, too.
             **options: Fields of the request, and settings of generation.
 
         Raises:
@@ -203,7 +210,7 @@ class AnswerEngine:
 
     async def achoose(self, question: str | AnswerRequest, **options: Any) -> Choice:
         """Return what `choose` returns; embedding and selection run in other threads."""
-        request = self._request(question, options)
+        request = await asyncio.to_thread(self._request, question, options)
         if request.mode in (AnswerMode.BASE, AnswerMode.LEARNED):
             return self._choice(request, request.query())
         source, embedder = self._retrieval()
@@ -212,8 +219,7 @@ class AnswerEngine:
         with timed(timings, "embed"):
             query = await asyncio.to_thread(request.query, embedder)
         arguments = await asyncio.to_thread(self._first_choice, request, query)
-        searched = request.searched(query)
-        chosen = await asearch(source, searched, filter=request.filter, **arguments)
+        chosen = await asearch(source, request.searched(query), filter=request.filter, **arguments)
         return await asyncio.to_thread(self._choice, request, query, chosen, timings)
 
     def choose_from(
@@ -336,6 +342,10 @@ class AnswerEngine:
         answerer = replace(self._answerer, prompt=prompt)
         return answerer.with_generation(**{**own, **(generation or {})})
 
+    @cached_property
+    def _baseline(self) -> float:
+        return baseline_of(self.embedder)
+
     def _first_choice(self, request: AnswerRequest, query: Query) -> dict[str, Any]:
         parts = self.answerer_for(request), self.options, self.learning
         return first_choice_arguments(request, query, *parts)
@@ -354,6 +364,8 @@ class AnswerEngine:
             answerer=self.answerer_for(request),
             learning=self.learning,
             policy=self.policy,
+            n_candidates=request.choice_options(self.options).n_candidates,
+            baseline=lambda: self._baseline,
             timings=timings or {},
         )
 
@@ -370,12 +382,9 @@ class AnswerEngine:
         """Return what is asked, checked before any work."""
         request = AnswerRequest.of(question, options)
         self.language_model.check_generation(request.generation)
-        if request.mode is AnswerMode.LEARNED and self.learning.adapter is None:
-            raise InvalidInputError(
-                'mode "learned" needs an adapter that was learned beforehand; construct the engine '
-                "with `LearningOptions(adapter=…)`, from `learn_collection` or `sift learn`"
-            )
+        check_mode(AnswerMode(request.mode), self._answerer, self.learning.adapter)
         request.choice_options(self.options)  # checks them
+        _ = self.language_model.window  # asks a server once, here in a thread
         return request
 
     def _retrieval(self) -> tuple[CandidateSource, Embedder]:

@@ -6,21 +6,27 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, cast
 
 from sift_core.answering.answer import Answer, Citation
 from sift_core.answering.cost_model import PolicyFeatures
-from sift_core.answering.model.generation import Generation
-from sift_core.answering.model.language_model import LanguageModel
-from sift_core.answering.model.prefix_cache import Prefix
-from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt
+from sift_core.answering.model.text_model import (
+    CHUNK_SEPARATOR,
+    Generation,
+    Prompt,
+    TextGenerator,
+    TextModel,
+)
 from sift_core.checks import as_count, check_flag, check_text
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import question_variances
 from sift_core.types import AnswerMode, CandidatePool, Message, Query
 
+if TYPE_CHECKING:  # a server's model needs no torch
+    from sift_core.answering.model.language_model import LanguageModel
+    from sift_core.answering.model.prefix_cache import Prefix
+
 LARGEST_COUNT = 1_000_000  # of documents, steps or tokens for one question
-REFUSAL = "The documents say nothing about that."
 INSTRUCTION = (
     "Answer from the numbered texts above. After each statement put the number of the text that "
     "it is from, such as [1]."
@@ -68,35 +74,6 @@ class PromptOptions:
                 )
 
 
-class TextGenerator(Protocol):
-    """Continues prompts, with what is active of the model in this flow of control."""
-
-    def generate(
-        self,
-        prompt: Prompt,
-        *,
-        max_new_tokens: int,
-        stop: Sequence[str] = (),
-        on_text: Callable[[str], object] | None = None,
-        prefix: Prefix | None = None,
-        **options: Any,
-    ) -> Generation:
-        """Return the continuation of a prompt, as `LanguageModel.generate` does."""
-        ...
-
-
-class RefusalWriter:
-    """Writes that the documents have nothing on a question, in place of a model."""
-
-    def generate(
-        self, prompt: object, *, on_text: Callable[[str], object] | None = None, **options: Any
-    ) -> Generation:
-        """Return the refusal, whatever was asked."""
-        if on_text is not None:
-            on_text(REFUSAL)
-        return Generation(text=REFUSAL, n_prompt_tokens=0, n_new_tokens=0, finish_reason="stop")
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InContextAnswerer:
     """Puts whole chunks before the question, as many as the window holds.
@@ -118,7 +95,7 @@ class InContextAnswerer:
         InvalidInputError: If `max_new_tokens` is out of its range.
     """
 
-    language_model: LanguageModel
+    language_model: TextModel
     max_new_tokens: int = 64
     generation: Mapping[str, Any] = field(default_factory=dict)
     prefix: Prefix | None = None
@@ -127,6 +104,26 @@ class InContextAnswerer:
 
     def __post_init__(self) -> None:
         as_count("max_new_tokens", self.max_new_tokens, minimum=1, maximum=LARGEST_COUNT)
+
+    @property
+    def can_learn(self) -> bool:
+        """Whether whoever writes the texts does so with what is learned here."""
+        writer = self.generator or self.language_model
+        return bool(getattr(writer, "takes_adapters", True))
+
+    @property
+    def local_model(self) -> LanguageModel:
+        """The language model, where it is in this process.
+
+        Raises:
+            InvalidInputError: If it is a server's.
+        """
+        if not self.language_model.takes_adapters:
+            raise InvalidInputError(
+                f"the model {self.language_model.name!r} is a server's, which neither learns nor "
+                f"scores texts; pass a `LanguageModel` as `language_model`"
+            )
+        return cast("LanguageModel", self.language_model)
 
     def with_generation(self, **generation: Any) -> InContextAnswerer:
         """Return an answerer with other settings of generation.
@@ -207,11 +204,16 @@ class InContextAnswerer:
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the tokens of a prompt, as the chat template spells it with these settings."""
-        return self.language_model.prompt_ids(prompt, self.generation.get("chat_template_kwargs"))
+        return self.local_model.prompt_ids(prompt, self.generation.get("chat_template_kwargs"))
+
+    def n_prompt_tokens(self, prompt: Prompt) -> int:
+        """Return how many tokens a prompt takes."""
+        template = self.generation.get("chat_template_kwargs")
+        return self.language_model.n_prompt_tokens(prompt, template)
 
     def room(self, prompt: Prompt) -> int:
         """Return how many tokens the window leaves beside `prompt` and answer; < 0: too long."""
-        taken = len(self.prompt_ids(prompt)) + self.max_new_tokens
+        taken = self.n_prompt_tokens(prompt) + self.max_new_tokens
         return self.language_model.window - taken
 
     def features(
@@ -236,12 +238,13 @@ class InContextAnswerer:
             variance_before=float(learned[0]),
             variance_read=float(variances_read[-1]),
             variances_learned=tuple(learned[1:].tolist()),
-            question_tokens=len(self.prompt_ids(prompt)),
+            question_tokens=self.n_prompt_tokens(prompt),
             context_tokens=sum(map(self.size, set(chosen.texts))),
             read_tokens=sum(map(self.size, read.texts)),
             room=room,
             learn_tokens=tuple(lengths[text] for text in lessons.texts),
             max_new_tokens=self.max_new_tokens,
+            can_learn=self.can_learn,
         )
 
     def answer(
@@ -282,11 +285,11 @@ class InContextAnswerer:
             InvalidInputError: If a question and its answer alone do not fit into the window.
             AnswerError: If the model fails.
         """
-        if self.generator is not None:
+        if self.generator is not None or not self.can_learn:
             return [self.answer(query, chunks) for query in queries]
         started = time.perf_counter()
         used = [self.used(query, chunks) for query in queries]
-        generations = self.language_model.generate_batch(
+        generations = self.local_model.generate_batch(
             [self.prompt_for(query, read) for query, read in zip(queries, used, strict=True)],
             max_new_tokens=self.max_new_tokens,
             **self.generation,
@@ -320,9 +323,9 @@ class InContextAnswerer:
         check_text("text", text)
         context = self.context(self.fit(chunks, self.room_for_chunks(opening + text)))
         if not opening:
-            return self.language_model.bits_per_byte(text, context=context)
-        lead = self.language_model.lead_ids(context + CHUNK_SEPARATOR if context else "", opening)
-        return self.language_model.bits_per_byte(text, lead=lead)
+            return self.local_model.bits_per_byte(text, context=context)
+        lead = self.local_model.lead_ids(context + CHUNK_SEPARATOR if context else "", opening)
+        return self.local_model.bits_per_byte(text, lead=lead)
 
     def answer_bits_per_byte(self, query: Query, chunks: CandidatePool, answer: str) -> float:
         """Return the code length of an answer to a question, in bits per byte.
@@ -333,7 +336,7 @@ class InContextAnswerer:
         n_tokens = max(1, self.language_model.n_tokens(answer))
         used = self.with_generation(max_new_tokens=n_tokens).used(query, chunks)
         lead = self.prompt_ids(self.prompt_for(query, used))
-        return self.language_model.bits_per_byte(answer, lead=lead)
+        return self.local_model.bits_per_byte(answer, lead=lead)
 
     def room_for_chunks(self, text: str) -> int:
         """Return how many tokens `bits_per_byte` leaves to the chunks."""

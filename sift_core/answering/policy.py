@@ -78,16 +78,18 @@ def check_policy(policy: Policy) -> None:
 class VariancePolicy:
     """Reads what fits, and learns what does not. The policy of a collection without calibration.
 
-    1. Base, if neither what would be read nor the first ten training steps explain enough of
-       the query's variance: the documents are off the topic.
+    1. Base, if the documents are off the topic: the nearest candidate is less like the question
+       than `sift_core.selection.topic.topic_floor` says. With fewer than 20 different candidates,
+       if neither what would be read nor ten training steps explain enough of the variance.
     2. Context, if the chunks fit into the window; fine-tuning with all steps else.
     3. Where that exceeds the latency budget, fewer training steps, then the other, then base. If
        none is quick enough, the quickest.
 
     Args:
-        min_explained: Share of the variance at the query that documents must explain, in
-            [0, 1]. Ten documents on the topic explain 29 to 84 %, others 4 to 22 % (MiniLM,
-            `benchmarks.demo_questions` of the tag `evidence-2026-11b`). Default: 0.25.
+        min_explained: Share of the variance at the query that fewer than 20 documents must
+            explain, in [0, 1]. With 0 no question is off the topic. Ten documents on the topic
+            explain 29 to 84 %, others 4 to 22 % (MiniLM, `benchmarks.demo_questions` of the tag
+            `evidence-2026-11b`). Default: 0.25.
         on_off_topic: What to do if the documents have nothing on the question: "refuse" answers
             with a sentence that says so, "base" lets the model answer. Default: "refuse".
         cost_model: Seconds of every mode on this machine, from `CostModel.measure`, for latency
@@ -122,12 +124,21 @@ class VariancePolicy:
     def _off_topic(self, features: PolicyFeatures) -> Decision | None:
         """Return the decision for a question that is off the topic, else None."""
         explained = max(features.explained_read, features.explained_learned)
-        if explained >= self.min_explained:
+        if features.topic_floor is not None:
+            is_on_topic = features.nearest >= features.topic_floor
+            reason = (
+                f"the nearest document has cosine {features.nearest:.2f} with the question, and "
+                f"one on the topic of these documents {features.topic_floor:.2f} or more: they are "
+                f"off the topic"
+            )
+        else:
+            is_on_topic = explained >= self.min_explained
+            reason = (
+                f"the best documents explain {explained:.0%} of the variance at the query, less "
+                f"than {self.min_explained:.0%}: they are off the topic"
+            )
+        if is_on_topic or not self.min_explained:
             return None
-        reason = (
-            f"the best documents explain {explained:.0%} of the variance at the query, less than "
-            f"{self.min_explained:.0%}: they are off the topic"
-        )
         return Decision(mode=AnswerMode.BASE, reasons=(reason,), is_off_topic=True)
 
     def _decision(

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from sift_core.answering.in_context import TextGenerator
-from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.model.text_model import TextGenerator, TextModel
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import OnStep, run_in_worker
 from sift_core.checks import check_queries, short_repr
@@ -86,7 +85,7 @@ class QueryRewriter:
 
     rewriting: QueryRewriting | None
     takes_several: bool
-    language_model: LanguageModel
+    language_model: TextModel
     generator: TextGenerator | None = None
 
     def applies_to(self, request: AnswerRequest) -> bool:
@@ -144,7 +143,7 @@ class QueryRewriter:
 
         for n_turns in range(N_TURNS, 0, -1):
             prompt = _prompt(request, n_turns)
-            n_tokens = len(self.language_model.prompt_ids(prompt)) + MOST_TOKENS
+            n_tokens = self.language_model.n_prompt_tokens(prompt) + MOST_TOKENS
             if n_tokens <= self.language_model.window:
                 break
         else:
@@ -159,7 +158,8 @@ class QueryRewriter:
 
     def _plain(self, text: str) -> str:
         """Return a text as one line without control tokens or what a model puts around it."""
-        for token in self.language_model.tokenizer.all_special_tokens:
+        tokenizer = getattr(self.language_model, "tokenizer", None)  # a server's model has none
+        for token in getattr(tokenizer, "all_special_tokens", ()):
             text = text.replace(token, " ")
         line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
         return line.removeprefix("User:").strip(" \"'`*")

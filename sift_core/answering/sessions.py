@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sift_core.answering.adapter_cache import fine_tune_cached
+import numpy as np
+
 from sift_core.answering.answer import Answer
-from sift_core.answering.choosing import Choice, LearningOptions
+from sift_core.answering.choosing import Choice, LearningOptions, check_mode
 from sift_core.answering.cost_model import READING
-from sift_core.answering.fine_tuning import FineTuned
-from sift_core.answering.in_context import InContextAnswerer, RefusalWriter
-from sift_core.answering.model.adapters import Adapter
+from sift_core.answering.in_context import InContextAnswerer
+from sift_core.answering.model.text_model import RefusalWriter
 from sift_core.answering.report import FineTuningReport
 from sift_core.answering.streams import (
     AnswerStream,
@@ -29,7 +29,14 @@ from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Pick
 from sift_core.progress import timed
+from sift_core.selection.topic import unrelated_cosine
 from sift_core.types import AnswerMode, CandidatePool, Message, Query
+
+if TYPE_CHECKING:  # a server's model needs no torch
+    from sift_core.answering.fine_tuning import FineTuned
+    from sift_core.answering.model.adapters import Adapter
+
+N_NEAREST = 3  # candidates that a refusal shows
 
 # Whether something was read, and learned → the mode that an answer came to be in.
 _MODES = {
@@ -182,7 +189,7 @@ class Session:
             for o in others
         ]
         with self._adapted():
-            prefix = answerer.language_model.read(_common_beginning(prompts))
+            prefix = answerer.local_model.read(_common_beginning(prompts))
         return replace(self, answerer=replace(answerer, prefix=prefix))
 
     @property
@@ -237,6 +244,9 @@ class Session:
             picks=_picks(choice, used),
             stop_reason=None if choice.read is None else choice.read.stop_reason,
             missing_names=() if choice.read is None else choice.read.missing_names,
+            nearest=_nearest(choice.pool) if choice.refuses else None,
+            unrelated_cosine=unrelated_cosine(choice.pool) or 0.0,
+            left_out=() if choice.read is None else choice.read.left_out,
         )
 
 
@@ -256,13 +266,17 @@ def prepare_session(
         on_step: Called after each training step with the loss before it.
 
     Raises:
+        InvalidInputError: If the choice has to learn, and whoever writes does not take it.
         AnswerError: If fine-tuning fails; the model is as before.
     """
-    language_model = answerer.language_model
+    check_mode(choice.mode, answerer, learning.adapter)
     tuned = None
     timings = dict(choice.timings)
     lessons = choice.chunks(choice.learned)
     if len(lessons):
+        from sift_core.answering.adapter_cache import fine_tune_cached
+
+        language_model = answerer.local_model
         settings = learning.settings_of(choice.effort).within(choice.seconds_to_learn())
         with timed(timings, "fine_tune"):
             tuned = fine_tune_cached(
@@ -278,6 +292,10 @@ def prepare_session(
         adapter=learning.adapter if choice.mode is AnswerMode.LEARNED else None,
         timings=timings,
     )
+
+
+def _nearest(pool: CandidatePool) -> CandidatePool:
+    return pool.take(np.argsort(-pool.similarities, kind="stable")[:N_NEAREST])
 
 
 def _picks(choice: Choice, used: CandidatePool) -> tuple[Pick, ...]:

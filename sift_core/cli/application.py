@@ -42,6 +42,7 @@ _COMMANDS = {
         "serve:serve",
         "Serve index and model to clients of OpenAI's API and others.",
     ),
+    "mcp": ("mcp:mcp", "Serve the index to agents, over the Model Context Protocol."),
     "learn": ("learn:learn", "Learn the index beforehand, for quick answers without reading."),
     "calibrate": ("calibrate:calibrate", "Measure which way to answer is best for the index."),
     "diagnose": (

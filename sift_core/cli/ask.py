@@ -15,7 +15,6 @@ import typer
 from rich.table import Table
 
 from sift_core.answering.answer import Answer
-from sift_core.answering.policy import VariancePolicy
 from sift_core.cli import options as flags
 from sift_core.cli.engine import load_engine
 from sift_core.cli.interrupts import die_of_interrupts, raise_interrupts
@@ -24,8 +23,9 @@ from sift_core.cli.output import LEGEND, Terminal, Working, print_chunks, print_
 from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line, plain
 from sift_core.errors import InvalidInputError, SiftError
-from sift_core.explanation import repeats_of
+from sift_core.left_out import left_out_line
 from sift_core.options import ChoiceOptions
+from sift_core.repeats import repeats_of
 from sift_core.types import AnswerMode, Message
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _STAGES = {
 ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned"]
 
 
-@flags.with_flags(n_select="n_context")
+@flags.with_flags(n_select="n_context", settings=("generator_window",))
 def ask(
     question: Annotated[
         str | None,
@@ -72,6 +72,7 @@ def ask(
     embedder: flags.EmbedderOption = None,
     queries: flags.QueryOption = None,
     *,
+    layout: flags.StoreLayout,
     options: ChoiceOptions,
     answers: flags.AnswerOptions,
     max_new_tokens: Annotated[
@@ -87,6 +88,7 @@ def ask(
     sift ask "How do I upload a file?" --mode fine_tune --effort thorough
     sift ask "Stream it, async or not?" --query "Stream a response" --query "async or def?"
     sift ask --chat --mode context
+    sift ask "How do I upload a file?" --generator http://127.0.0.1:11434/v1 --generator-model qwen3
     """
     question = _checked_question(question, chat=chat)
     if queries and chat:
@@ -95,7 +97,7 @@ def ask(
     opened = None
     with ExitStack() as stack:
         if mode not in ("base", "learned"):
-            opened = stack.enter_context(open_with_embedder(store, embedder))
+            opened = stack.enter_context(open_with_embedder(store, embedder, layout))
             about = {"store": str(opened.address), "embedder": opened.embedder.name}
         engine = load_engine(
             model,
@@ -111,7 +113,11 @@ def ask(
             engine=engine,
             mode=mode,
             queries=queries or (),
-            about={**({"queries": queries} if queries else {}), **about, "model": model},
+            about={
+                **({"queries": queries} if queries else {}),
+                **about,
+                "model": answers.generator_model or model,
+            },
             as_json=json,
             is_chat=chat,
         )
@@ -266,7 +272,7 @@ class Session:
             {"role": "assistant", "content": answer.text},
         ]
         n_before = len(history)
-        while history and len(model.prompt_ids(history)) > HISTORY_SHARE * model.window:
+        while history and model.n_prompt_tokens(history) > HISTORY_SHARE * model.window:
             del history[:2]
         if n_gone := (n_before - len(history)) // 2:
             Terminal(stderr=True).print(
@@ -343,6 +349,8 @@ def _print_about(console: Terminal, answer: Answer, pace: Mapping[str, Any], *, 
         about.add_row("cited", f"{said}; {unknown} {is_no_source}" if unknown else said)
     if answer.missing_names:
         about.add_row("missing", f"{', '.join(answer.missing_names)}: no candidate has it")
+    if answer.left_out:
+        about.add_row("left out", one_line(left_out_line(answer.left_out)))
     about.add_row("mode", f"{answer.mode.value}: {'; '.join(answer.reasons)}")
     report = answer.fine_tuning
     if report is not None and report.losses:
@@ -372,25 +380,25 @@ def _print_sources(console: Terminal, answer: Answer, *, in_full: bool = False) 
         if answer.mode is AnswerMode.LEARNED:
             why = "the model answered from what it learned beforehand"
         if answer.is_refusal:
-            why = "no model was asked; --on-off-topic base asks it all the same"
+            why = "no model was asked; --mode context answers from the nearest chunks all the same"
         console.print(f"sources: none; {why}", style="dim")
+        if answer.nearest is not None and len(answer.nearest):
+            console.print("nearest", style="bold")
+            print_chunks(console, answer.nearest, repeats=[None] * len(answer.nearest))
         return
     distinct, counts = answer.distinct_chunks()
     n_listed = len(distinct) if in_full else min(N_SOURCES, len(distinct))
     listed = distinct.take(range(n_listed))
     console.print("sources", style="bold")
-    print_chunks(console, listed, counts=counts, n_lines=6 if in_full else 0)
+    repeats = repeats_of(listed.embeddings, unrelated=answer.unrelated_cosine)
+    print_chunks(console, listed, counts=counts, n_lines=6 * in_full, repeats=repeats)
     if n_listed < len(distinct):
         console.print(f"    … and {len(distinct) - n_listed} more", style="dim")
-    if any(repeats_of(listed.embeddings)):
+    if any(repeats):
         console.print(f"    {LEGEND}", style="dim")
 
 
 def _certainty(sigma: float) -> str:
-    """Return what σ² at the question means; in the paper's setting it is 1 without sources."""
+    """Return how σ² at the question fell; in the paper's setting it is 1 without sources."""
     share = 1.0 - sigma**2
-    little = "" if share >= VariancePolicy().min_explained else "; they may be off the topic"
-    return (
-        f"1.00 → {sigma**2:.2f}: the sources explain {share:.0%} of what is uncertain about the "
-        f"question{little}"
-    )
+    return f"1.00 → {sigma**2:.2f}: the sources explain {share:.0%} of what was uncertain"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sift_core.answering.calibration import Calibration
 
 
+@flags.with_flags()
 def calibrate(
     store: flags.StoreOption = flags.DEFAULT_STORE,
     model: flags.ModelOption = flags.DEFAULT_MODEL,
@@ -41,6 +42,8 @@ def calibrate(
     calibration: flags.CalibrationOption = None,
     device: flags.DeviceOption = None,
     dtype: flags.DtypeOption = "auto",
+    *,
+    layout: flags.StoreLayout,
     json: flags.JsonOption = False,
 ) -> None:
     """Measure what reading and learning bring on this index; sift ask and sift serve go by it.
@@ -57,7 +60,7 @@ def calibrate(
     path = Path(calibration) if calibration else calibration_path(StoreAddress.parse(store))
     saved: list[Calibration] = []
     started = time.monotonic()
-    with open_with_embedder(store, embedder) as opened:
+    with open_with_embedder(store, embedder, layout) as opened:
         language_model = load_language_model(model, device, dtype=dtype)
         from sift_core.answering import LearningOptions
         from sift_core.answering.calibration import LEAST_EXAMPLES

@@ -27,6 +27,7 @@ _MATPLOTLIB_SETTINGS = "matplotlibrc"  # of which 3.8 evaluates a line, and whic
 _WIDEST = 110  # columns of text: longer lines are hard to read
 
 
+@flags.with_flags()
 def diagnose(
     store: flags.StoreOption = flags.DEFAULT_STORE,
     embedder: flags.EmbedderOption = None,
@@ -44,6 +45,8 @@ def diagnose(
         typer.Option(metavar="FILE", help="Draw a figure into this file (.png, .svg or .pdf)."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all random draws.")] = 0,
+    *,
+    layout: flags.StoreLayout,
     json: flags.JsonOption = False,
 ) -> None:
     """Say how redundant a collection is, and what SIFT would change.
@@ -60,7 +63,7 @@ def diagnose(
     questions = None
     if queries is not None:
         questions = read_questions(queries, sample, np.random.default_rng(seed))
-    with open_with_embedder(store, embedder) as (address, source, encoder):
+    with open_with_embedder(store, embedder, layout) as (address, source, encoder):
         with Working("Reading the store …") as status:
             diagnosis = measured(
                 source,

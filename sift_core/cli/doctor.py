@@ -28,7 +28,7 @@ from sift_core.errors import SiftError, reason_of
 from sift_core.processor import n_threads, thread_variable, usable_cpus
 
 DISTRIBUTION = "sift-rerank"
-SECRETS = (API_KEY_VARIABLE, "HF_TOKEN")
+SECRETS = (API_KEY_VARIABLE, flags.GENERATOR_KEY_VARIABLE, "HF_TOKEN")
 PLUGINS = ("langchain-sift", "llama-index-postprocessor-sift", "sift-haystack")
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sift_core.cli.models import load_language_model
-from sift_core.cli.options import AnswerOptions
+from sift_core.cli.options import GENERATOR_KEY_VARIABLE, AnswerOptions
 from sift_core.cli.output import Terminal
 from sift_core.cli.stores import DEFAULT_COLLECTION, OpenedIndex, StoreAddress
 from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
+from sift_core.service.settings import key_of
 from sift_core.types import AnswerMode
 
 if TYPE_CHECKING:
-    from sift_core.answering import AnswerEngine, LanguageModel
+    from sift_core.answering import AnswerEngine, LanguageModel, OpenAIGenerator
 
 
 def load_engine(
@@ -32,7 +33,7 @@ def load_engine(
     """Load a language model, and return an engine that answers with it as the flags say.
 
     Args:
-        model: Id or folder.
+        model: Id or folder. Not loaded if the flags name a server that writes.
         opened: The index. None makes an engine without documents.
         options: What the choice of chunks for a prompt obeys.
         answers: How the model is loaded, learns and answers.
@@ -44,32 +45,78 @@ def load_engine(
 
     Raises:
         InvalidInputError: If there is no such model, or something that was named cannot be used.
+        GeneratorError: If the named server is gone or refuses.
     """
-    language_model = load_language_model(model, answers.device, dtype=answers.dtype)
-    from sift_core.answering import AnswerEngine, LearningOptions, PromptOptions, VariancePolicy
-    from sift_core.answering.collection import load_learned
-
+    generator = generator_of(answers)
     calibrated: dict[str, Any] = {}
-    if opened is not None and is_calibrated:
+    language_model = None
+    if generator is None:
+        language_model = load_language_model(model, answers.device, dtype=answers.dtype)
+    elif adapters is not None:
+        raise InvalidInputError(
+            "what sift learn has made (--adapters, the mode learned) is for --model, and the "
+            "server at --generator learns nothing; leave out --generator, or use the mode context "
+            "or base"
+        )
+    from sift_core.answering import AnswerEngine, LearningOptions, PromptOptions, VariancePolicy
+
+    if language_model is not None and opened is not None and is_calibrated:
         calibrated = _calibrated(
             opened.address, answers.calibration, calibrated_adapters, language_model
         )
     learned = calibrated.get("adapter")
-    if adapters is not None:
+    if adapters is not None and language_model is not None:
+        from sift_core.answering.collection import load_learned
+
         learned = load_learned(adapters, language_model)
     policy = calibrated.get("policy") or VariancePolicy()
     rewriting = answers.query_rewriting
+    without_torch: dict[str, Any] = {} if generator is None else {"cache": None}
     return AnswerEngine(
-        language_model=language_model,
+        language_model=cast("LanguageModel", language_model),  # None: the generator
+        generator=generator,
         source=None if opened is None else opened.source,
         embedder=None if opened is None else opened.embedder,
         options=options,
         prompt=PromptOptions(cite=answers.cite),
-        learning=LearningOptions(effort=answers.effort, n_steps=answers.steps, adapter=learned),
+        learning=LearningOptions(
+            effort=answers.effort,
+            n_steps=answers.steps,
+            adapter=learned,
+            **without_torch,
+        ),
         generation={"max_new_tokens": max_new_tokens},
         policy=replace(policy, on_off_topic=answers.on_off_topic),
         query_rewriting=None if rewriting == "off" else rewriting,
     )
+
+
+def generator_of(answers: AnswerOptions) -> OpenAIGenerator | None:
+    """Return the server that writes the answers, asked once; None if the flags name none.
+
+    Raises:
+        InvalidInputError: If the address or the model's name is missing or cannot be used.
+        GeneratorError: If the server is gone or refuses.
+    """
+    if answers.generator is None:
+        if answers.generator_model is not None:
+            raise InvalidInputError(
+                "--generator-model needs --generator: the address of the server that has the model"
+            )
+        return None
+    from sift_core.answering import OpenAIGenerator
+
+    generator = OpenAIGenerator(
+        answers.generator,
+        answers.generator_model or "?",
+        api_key=key_of(GENERATOR_KEY_VARIABLE),
+        window=answers.generator_window,
+    )
+    names = generator.check()
+    if answers.generator_model is None:
+        listed = ", ".join(sorted(names)[:20]) or "none that the server lists"
+        raise InvalidInputError(f"--generator needs --generator-model NAME; there are: {listed}")
+    return generator
 
 
 def calibration_path(address: StoreAddress) -> Path:

@@ -195,7 +195,7 @@ def _read(
             status.update(f"Read {file.source} …")
 
         try:
-            return read_found(found, chunker, on_file=show), loaded[0]
+            return read_found(found, chunker, on_file=show, with_dates=True), loaded[0]
         except KeyboardInterrupt:
             status.notes.print("Stopped while reading. The store is as it was.")
             raise typer.Exit(130) from None

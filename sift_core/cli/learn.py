@@ -21,6 +21,7 @@ EVERY_S = 10.0  # in a pipe, where no line can be written over
 MOST_CHUNKS = 20_000  # guess: what is read at most to draw chunks from
 
 
+@flags.with_flags()
 def learn(
     store: flags.StoreOption = flags.DEFAULT_STORE,
     model: flags.ModelOption = flags.DEFAULT_MODEL,
@@ -28,6 +29,8 @@ def learn(
     chunks: Annotated[int, typer.Option(min=1, help="How many chunks are learned at most.")] = 1000,
     device: flags.DeviceOption = None,
     dtype: flags.DtypeOption = "auto",
+    *,
+    layout: flags.StoreLayout,
     json: flags.JsonOption = False,
 ) -> None:
     """Learn the index once, for `sift ask --mode learned`, which learns nothing at a question.
@@ -39,7 +42,7 @@ def learn(
     sift ask "How do I upload a file?" --mode learned
     """
     address = StoreAddress.parse(store)
-    with open_store(address) as source, Working("Reading the store …"):
+    with open_store(address, layout=layout) as source, Working("Reading the store …"):
         sample = source.sample(MOST_CHUNKS, np.random.default_rng(0))
     language_model = load_language_model(model, device, dtype=dtype)
     from sift_core.answering import learn_collection

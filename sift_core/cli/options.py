@@ -28,6 +28,7 @@ DEFAULT_STORE = "faiss:.sift"
 DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
 DEFAULT_MODEL = SMOLLM2
 DEFAULT_ADAPTERS = ".sift-adapters"
+GENERATOR_KEY_VARIABLE = "SIFT_GENERATOR_API_KEY"
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 EffortName = Literal["quick", "balanced", "thorough"]
@@ -101,6 +102,32 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoreLayout:
+    """How to read a collection that another tool filled; each field is a flag."""
+
+    text_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Payload key of the texts in a collection of Qdrant that another tool filled. If "
+            "left out, where LangChain, LlamaIndex and Haystack keep them.",
+            show_default=False,
+        ),
+    ] = None
+    vector_name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The dense vector to search in such a collection; its only one if left out.",
+            show_default=False,
+        ),
+    ] = None
+
+
+DEFAULT_LAYOUT = StoreLayout()
+
+
+@dataclass(frozen=True, kw_only=True)
 class AnswerOptions:
     """How `sift ask` and `sift serve` answer; each field is a flag."""
 
@@ -136,6 +163,29 @@ class AnswerOptions:
     calibration: CalibrationOption = None
     device: DeviceOption = None
     dtype: DtypeOption = "auto"
+    generator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A server of OpenAI's API that writes the answers in place of --model, such as "
+            "Ollama's http://127.0.0.1:11434/v1. It learns nothing: there are the modes context "
+            f"and base. Its key is read from {GENERATOR_KEY_VARIABLE}.",
+            show_default=False,
+        ),
+    ] = None
+    generator_model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The model's name at --generator.", show_default=False),
+    ] = None
+    generator_window: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens that the server's model sees at once; what the server says if left out, "
+            "else 4096.",
+            show_default=False,
+        ),
+    ] = None
 
 
 # Options of a choice whose flag has another name. It is the name in a settings file, too.
@@ -143,7 +193,7 @@ _NAMES = {"n_candidates": "candidates"}
 
 
 def with_flags(
-    *, n_select: str, settings: Collection[str] = ()
+    *, n_select: str = "n_select", settings: Collection[str] = ()
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Return a decorator that replaces groups of options by a flag for each option.
 
@@ -153,7 +203,7 @@ def with_flags(
 
     Args:
         n_select: Name of the parameter for `ChoiceOptions.n_select`; its flag has the short form
-            -n.
+            -n. Default: "n_select".
         settings: Parameters and groups that get no flag: their values come from the environment or
             the settings file. Default: none.
     """

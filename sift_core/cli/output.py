@@ -11,8 +11,9 @@ from typing import Any
 
 from sift_core.cli.streams import one_line, plain, undecorated
 from sift_core.errors import MissingDependencyError
-from sift_core.explanation import COPY_COSINE, REDUNDANT_COSINE, Pick, repeats_of
+from sift_core.explanation import Pick
 from sift_core.places import document_of
+from sift_core.repeats import COPY_COSINE, REDUNDANT_COSINE, Repeat
 from sift_core.types import CandidatePool
 
 try:
@@ -196,6 +197,7 @@ def print_chunks(
     counts: Sequence[int] = (),
     n_lines: int = 2,
     picks: Sequence[Pick] = (),
+    repeats: Sequence[Repeat | None],
 ) -> None:
     """Print the chunks in order of choice: a line about each, its text, and why it was chosen.
 
@@ -205,8 +207,9 @@ def print_chunks(
         counts: How often each was taken; once where left out.
         n_lines: Lines of text of each at most.
         picks: Why each was chosen. Default: the words of a choice are not printed.
+        repeats: The earlier chunk that each repeats, or None, which is marked.
     """
-    for i, repeat in enumerate(repeats_of(chunks.embeddings)):
+    for i, repeat in enumerate(repeats):
         mark = "" if repeat is None else repeat.mark
         times = f" ×{counts[i]}" if counts and counts[i] > 1 else ""
         head = f"{i + 1:>3} {mark:<4}{chunks.similarities[i]:5.2f}  "
@@ -215,23 +218,9 @@ def print_chunks(
         console.print(Text.assemble((head, "dim"), (source + times, "bold")), soft_wrap=True)
         for text_line in _text_lines(console, chunks.texts[i], n_lines):
             console.print(f"    {text_line}", soft_wrap=True)
-        if picks and (reason := reason_of(picks[i])):
+        if picks and (reason := one_line(picks[i].reason)):
             room = max(console.width - 4, 8)
             console.print(f"    {shortened(reason, room)}", style="dim", soft_wrap=True)
-
-
-def reason_of(pick: Pick) -> str:
-    """Return the words by which a chunk was chosen in one line; empty if there are none.
-
-    It reads such as "shares: brunhild, ward; reached from 2 by kunigunde".
-    """
-    parts = []
-    if pick.shares:
-        parts.append(f"shares: {', '.join(pick.shares)}")
-    if pick.reached_from is not None:
-        words = f" by {', '.join(pick.reached_by)}" if pick.reached_by else ""
-        parts.append(f"reached from {pick.reached_from}{words}")
-    return one_line("; ".join(parts))
 
 
 def _text_lines(console: Terminal, text: str, n_lines: int) -> list[str]:

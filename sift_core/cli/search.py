@@ -10,7 +10,6 @@ import typer
 from rich.columns import Columns
 from rich.text import Text
 
-from sift_core.answering.policy import VariancePolicy
 from sift_core.choice import TITLES, compare_methods
 from sift_core.choice import search as search_source
 from sift_core.cli import options as flags
@@ -25,18 +24,21 @@ from sift_core.cli.output import (
 )
 from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line
+from sift_core.embedders.unrelated import baseline_of
 from sift_core.errors import InvalidInputError
-from sift_core.explanation import Chosen, explained, repeats_of
+from sift_core.explanation import Chosen, explained
+from sift_core.left_out import left_out_line
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import CandidateSource
 from sift_core.selection.select import KernelName, selector_of
+from sift_core.selection.topic import is_off_topic
 from sift_core.sources.multi_query import queries_of
 from sift_core.sources.oversampling import OversamplingSource
 
 SIDE_BY_SIDE_WIDTH = 100  # columns of a terminal; in narrower ones the names would be stumps
 
 
-@flags.with_flags(n_select="n_select")
+@flags.with_flags()
 def search(
     question: Annotated[
         str,
@@ -46,6 +48,7 @@ def search(
     store: flags.StoreOption = flags.DEFAULT_STORE,
     embedder: flags.EmbedderOption = None,
     *,
+    layout: flags.StoreLayout,
     options: ChoiceOptions,
     kernel: Annotated[
         KernelName,
@@ -94,7 +97,7 @@ def search(
         )
     selector = selector_of(kernel, noise_variance)
     options = replace(options, selector=selector)
-    with open_with_embedder(store, embedder) as (address, source, model):
+    with open_with_embedder(store, embedder, layout) as (address, source, model):
         query = queries_of(queries or [question], model)
         fetched: CandidateSource = source
         if adaptive:
@@ -115,19 +118,28 @@ def search(
     elif compare:
         _print_comparison(Terminal(), columns)
     else:
-        _print_search(Terminal(), chosen)
+        off_topic = is_off_topic(
+            chosen.pool,
+            n_candidates=options.n_candidates,
+            baseline=lambda: baseline_of(model),
+        )
+        _print_search(Terminal(), chosen, warns=off_topic)
 
 
-def _print_search(console: Terminal, chosen: Chosen) -> None:
+def _print_search(console: Terminal, chosen: Chosen, *, warns: bool) -> None:
     """Print what SIFT chose, and how certain it makes the answer."""
-    print_chunks(console, chosen.chunks, picks=chosen.picks)
+    print_chunks(console, chosen.chunks, picks=chosen.picks, repeats=chosen.repeats)
     console.say("")
     for line in _variance_lines(chosen.question_variances.tolist()):
         console.say(line)
+    if warns:
+        console.say("The index may have nothing about this: no chunk is near to the question.")
     console.say(f"{_counts(chosen)}, chosen from {len(chosen.pool)} candidates.")
     if chosen.hop is not None and chosen.hop.n_new:
         found = counted(chosen.hop.n_new, "candidate")
         console.say(f"A second fetch brought {found}, {chosen.n_from_hop} of them chosen.")
+    if chosen.left_out:
+        console.say(f"{one_line(left_out_line(chosen.left_out))}.")
     if chosen.missing_names:
         console.say(f"No candidate has: {one_line(', '.join(chosen.missing_names))}")
     if chosen.n_redundant:
@@ -169,10 +181,6 @@ def _variance_lines(variances: Sequence[float]) -> list[str]:
         f"σ² at the question {sparkline(variances)} {variances[0]:.2f} → {variances[-1]:.2f}: "
         f"{chunks} {share:.0%} of what is uncertain about it."
     ]
-    if n and share < VariancePolicy().min_explained:
-        lines.append(
-            f"Less than {VariancePolicy().min_explained:.0%}: the index may have little about this."
-        )
     return lines
 
 
@@ -180,7 +188,7 @@ def _lines(chosen: Chosen, width: int, nearest: set[int]) -> list[Text]:
     """Return a line a chunk: rank, mark, similarity and the end of its source."""
     lines = []
     chunks = chosen.chunks
-    for i, repeat in enumerate(repeats_of(chunks.embeddings)):
+    for i, repeat in enumerate(chosen.repeats):
         mark = "" if repeat is None else repeat.mark
         new = " " if int(chosen.positions[i]) in nearest else "+"
         head = f"{i + 1:>2} {mark:<3}{new}{chunks.similarities[i]:.2f} "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -22,7 +22,7 @@ from sift_core.service.server import listener_at, serve_at
 from sift_core.service.settings import KEY_VARIABLE, ServiceSettings, key_of
 
 if TYPE_CHECKING:
-    from sift_core.answering import AnswerEngine, VllmServer
+    from sift_core.answering import AnswerEngine, LanguageModel, VllmServer
 
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
 FORMER_KEY_VARIABLE = "SIFT_SERVE_API_KEY"  # named a variable; ignored, it would open a service
@@ -36,7 +36,9 @@ SETTINGS = (
     "on_off_topic",
     "query_rewriting",
     "calibration",
+    "device",
     "dtype",
+    "generator_window",
     "vllm_model",
     "vllm_max_rank",
 )
@@ -137,6 +139,7 @@ def serve(
         typer.Option(help="What clients call the model; the end of its name if left out."),
     ] = None,
     *,
+    layout: flags.StoreLayout,
     options: ChoiceOptions,
     answers: flags.AnswerOptions,
     app: AppOptions,
@@ -180,6 +183,7 @@ def serve(
             store=store,
             model=None if no_model else model,
             embedder=embedder,
+            layout=layout,
             options=options,
             answers=answers,
             app=app,
@@ -188,7 +192,12 @@ def serve(
         name = f"[{host}]" if ":" in host else host
         at = f"http://{name}:{listener.getsockname()[1]}"
         notice = f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it."
-        serve_at(listener, service, on_start=lambda: Terminal(stderr=True).say(notice))
+        serve_at(
+            listener,
+            service,
+            on_start=lambda: Terminal(stderr=True).say(notice),
+            on_stop=service.state.service.stopping.set,  # answers end at their next step
+        )
 
 
 @flags.with_flags(n_select="n_context")
@@ -199,6 +208,7 @@ def opened_app(
     store: str = flags.DEFAULT_STORE,
     model: str | None = flags.DEFAULT_MODEL,
     embedder: str | None = None,
+    layout: flags.StoreLayout,
     options: ChoiceOptions,
     answers: flags.AnswerOptions,
     app: AppOptions,
@@ -210,8 +220,9 @@ def opened_app(
         store: Address of the index.
         model: Id or folder. With None the service only ranks, searches and embeds.
         embedder: The embedding model. Default: the one that the index names.
-        options: What the choice of chunks for a prompt obeys, unless a request says otherwise. Also
-            by name, as the flags of `sift serve`, like the next two.
+        layout: How to read a collection that another tool filled. Also by name, as the flags of
+            `sift serve`, like the next three.
+        options: What the choice of chunks for a prompt obeys, unless a request says otherwise.
         answers: How the model is loaded, learns and answers, unless a request says otherwise.
         app: Adapters, the length of answers, and a vLLM that writes them.
 
@@ -223,14 +234,18 @@ def opened_app(
     with ExitStack() as stack:
         if model is None and app.vllm is not None:
             raise InvalidInputError("--vllm writes what --no-model leaves out; drop one")
+        if answers.generator is not None and (model is None or app.vllm is not None):
+            other = "--vllm" if app.vllm is not None else "--no-model"
+            raise InvalidInputError(f"--generator writes the answers, which {other} rules out")
         server = None if model is None else app.server(model)
         if server is not None:
             stack.enter_context(server).check()
-        opened = stack.enter_context(open_with_embedder(store, embedder))
+        opened = stack.enter_context(open_with_embedder(store, embedder, layout))
         engine: AnswerEngine | None = None
         if model is not None:
             if settings.model_name is None:
-                name = PurePath(model).name.replace(":", "-") or "model"
+                named = answers.generator_model or model
+                name = PurePath(named).name.replace(":", "-") or "model"
                 settings = replace(settings, model_name=name)
             engine = load_engine(
                 model,
@@ -255,7 +270,26 @@ def _settings(
     max_new_tokens: int,
     origins: list[str],
 ) -> ServiceSettings:
-    """Return what the service allows; refuse to be open to others by mistake.
+    """Return what the service allows; refuse to be open to others by mistake."""
+    return ServiceSettings(
+        **access_to(host, key, no_auth=no_auth),
+        model_name=model_name,
+        timeout_s=timeout,
+        max_new_tokens=max(max_new_tokens, ServiceSettings.max_new_tokens),
+        allowed_origins=tuple(origins),
+    )
+
+
+def access_to(host: str, key: str | None, *, no_auth: bool) -> dict[str, Any]:
+    """Return the key, and the names by which a service is called; refuse to be open by mistake.
+
+    Args:
+        host: Where it listens. Beyond the loopback it needs a key.
+        key: What clients send. None asks for none.
+        no_auth: Whether anybody who reaches the address may call.
+
+    Returns:
+        `api_key` and `allowed_hosts` of `ServiceSettings`.
 
     Raises:
         InvalidInputError: If the address is not the loopback and nobody said who may call.
@@ -271,14 +305,8 @@ def _settings(
             f"everybody who reaches it may call"
         )
     is_for_this_machine = is_local and key is None
-    return ServiceSettings(
-        api_key=key,
-        model_name=model_name,
-        timeout_s=timeout,
-        max_new_tokens=max(max_new_tokens, ServiceSettings.max_new_tokens),
-        allowed_origins=tuple(origins),
-        allowed_hosts=("localhost", "127.0.0.1", "[::1]", host) if is_for_this_machine else (),
-    )
+    hosts = ("localhost", "127.0.0.1", "[::1]", host) if is_for_this_machine else ()
+    return {"api_key": key, "allowed_hosts": hosts}
 
 
 def engine_of_server(engine: AnswerEngine, server: VllmServer, max_rank: int) -> AnswerEngine:
@@ -294,5 +322,5 @@ def engine_of_server(engine: AnswerEngine, server: VllmServer, max_rank: int) ->
     return replace(
         engine,
         learning=replace(learning, settings=replace(learning.settings, lora=lora)),
-        generator=VllmGenerator(server, engine.language_model),
+        generator=VllmGenerator(server, cast("LanguageModel", engine.language_model)),
     )

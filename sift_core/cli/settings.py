@@ -24,7 +24,10 @@ except ImportError as error:
 FILE_NAME = "sift.toml"
 SHARED = ("embedder", "model", "store")  # may stand at the top of the file, for every command
 
-_SECRETS = "; keys belong into the environment (QDRANT_API_KEY, SIFT_API_KEY), not here"
+_SECRETS = (
+    "; keys belong into the environment (QDRANT_API_KEY, SIFT_API_KEY, SIFT_GENERATOR_API_KEY), "
+    "not here"
+)
 
 
 def settings_file(given: Path | None) -> Path | None:

@@ -15,10 +15,12 @@ from urllib.parse import urlsplit
 
 from sift_core.addresses import http_client
 from sift_core.cli.models import check_recorded_embedder, load_embedder
-from sift_core.cli.options import DEFAULT_STORE
+from sift_core.cli.options import DEFAULT_LAYOUT, DEFAULT_STORE, StoreLayout
 from sift_core.cli.output import Working
 from sift_core.embedders.prompts import model_of
 from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.places import NOTE
+from sift_core.types import Query
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
@@ -124,26 +126,45 @@ def has_place(address: StoreAddress) -> bool:
             f"{address.location!r} is a file; a store needs a folder of its own"
         )
     manifest = "manifest.json" if address.kind == "faiss" else "meta.json"
-    return Path(address.location, manifest).is_file()
+    if Path(address.location, manifest).is_file():
+        return True
+    return _is_of_another_tool(address)
+
+
+def _is_of_another_tool(address: StoreAddress) -> bool:
+    """Return whether a folder has a Faiss index that `sift` has not written."""
+    folder = Path(address.location)
+    if address.kind == "qdrant" or not folder.is_dir() or (folder / "manifest.json").is_file():
+        return False
+    from sift_core.sources.faiss.other_tools import find_files
+
+    return find_files(folder) is not None
 
 
 @contextmanager
 def open_store(
-    address: StoreAddress, *, embedder_name: str | None = None
+    address: StoreAddress,
+    *,
+    embedder_name: str | None = None,
+    layout: StoreLayout = DEFAULT_LAYOUT,
 ) -> Iterator[FaissSource | QdrantSource]:
     """Open an index that is there; a context manager, since a folder of Qdrant is locked.
 
     Args:
         address: Where it is.
         embedder_name: The model that the caller wants to embed with. Default: the recorded one.
+        layout: How to read a collection of Qdrant that another tool filled.
 
     Raises:
         CandidateSourceError: If the store fails or its folder is in use.
-        InvalidInputError: If there is no index yet, or it was made by another embedder.
+        InvalidInputError: If there is no index yet, it was made by another embedder, or `layout`
+            does not fit it.
     """
     if not has_place(address):
         raise _no_index(address)
-    with open_for_writing(address, embedder_name=embedder_name, may_be_new=False) as opened:
+    with open_for_writing(
+        address, embedder_name=embedder_name, may_be_new=False, layout=layout
+    ) as opened:
         yield opened.source
 
 
@@ -154,6 +175,7 @@ def open_for_writing(
     embedder_name: str | None = None,
     dimension: int | None = None,
     may_be_new: bool = True,
+    layout: StoreLayout = DEFAULT_LAYOUT,
 ) -> Iterator[OpenedStore]:
     """Open a store; a collection of Qdrant is created by the first write.
 
@@ -163,13 +185,24 @@ def open_for_writing(
         dimension: Numbers in one of that model's vectors: where there is no Faiss index yet, an
             empty one is begun, in a folder that is created with its parents.
         may_be_new: Whether a collection of Qdrant may be missing.
+        layout: How to read a collection of Qdrant that another tool filled.
 
     Raises:
         CandidateSourceError: If the store fails, or its folder cannot be written or is in use.
-        InvalidInputError: If it was made by another embedder, or there is no such collection and
-            `may_be_new` is false.
+        InvalidInputError: If it was made by another embedder, there is no such collection and
+            `may_be_new` is false, or `layout` does not fit the store.
     """
     if address.kind == "faiss":
+        if layout != DEFAULT_LAYOUT:
+            raise InvalidInputError(
+                f"--text-key and --vector-name are for collections of Qdrant, got the store "
+                f"{address}; leave them out"
+            )
+        if may_be_new and _is_of_another_tool(address):
+            raise InvalidInputError(
+                f"the store {address} was filled by another tool and is only read; index into "
+                f"another --store"
+            )
         from sift_core.sources import FaissSource
 
         if dimension is None:
@@ -200,7 +233,13 @@ def open_for_writing(
         from sift_core.sources import QdrantSource
 
         yield OpenedStore(
-            source=QdrantSource(client, address.collection, embedder_name=recorded),
+            source=QdrantSource(
+                client,
+                address.collection,
+                vector_name=collection.vector_to_search(layout.vector_name) if is_there else "",
+                text_key=layout.text_key,
+                embedder_name=recorded,
+            ),
             files=partial(_qdrant_files, collection) if is_there else dict,
         )
 
@@ -220,21 +259,26 @@ class OpenedIndex(NamedTuple):
 
 
 @contextmanager
-def open_with_embedder(store: str, embedder: str | None) -> Iterator[OpenedIndex]:
+def open_with_embedder(
+    store: str, embedder: str | None, layout: StoreLayout = DEFAULT_LAYOUT
+) -> Iterator[OpenedIndex]:
     """Open the index that `--store` and `--embedder` mean, and load its embedder.
 
     Args:
         store: Its address.
         embedder: The model that the user named. Default: the recorded one.
+        layout: How to read a collection of Qdrant that another tool filled. A store that names no
+            embedder is asked once, so that what does not fit is said here.
 
     Raises:
-        CandidateSourceError: If the store fails or its folder is in use.
+        CandidateSourceError: If the store fails, its folder is in use, or its entries have no such
+            text or vector.
         InvalidInputError: If there is no such index, it was made by another embedder, nobody said
             by which, there is no such model, or the store alone names one that was not used on
             this machine before.
     """
     address = StoreAddress.parse(store)
-    with open_store(address, embedder_name=embedder) as source:
+    with open_store(address, embedder_name=embedder, layout=layout) as source:
         name = named_embedder(source, address, embedder)
         if name != embedder:
             check_recorded_embedder(name, str(address))
@@ -245,6 +289,9 @@ def open_with_embedder(store: str, embedder: str | None) -> Iterator[OpenedIndex
                 f"the documents of {address} are recorded as {source.embedder_name!r}, the model "
                 f"now embeds as {loaded.name!r}; index them again into another --store"
             )
+        if source.embedder_name is None:
+            text = "text"
+            source.fetch(Query(text=text, embedding=loaded.embed_query(text)), 2)
         yield OpenedIndex(address, source, loaded)
 
 
@@ -331,6 +378,7 @@ def _faiss_files(source: FaissSource) -> dict[str, str]:
     return {
         content_id: _file_of(document.metadata, document.document_id)
         for content_id, document in source.documents().items()
+        if not document.document_id.startswith(NOTE)
     }
 
 
@@ -341,6 +389,7 @@ def _qdrant_files(collection: Collection) -> dict[str, str]:
     return {
         str(point.id): _file_of(point.payload, str(point.payload[DOCUMENT_ID_KEY]))
         for point in collection.stored(payload=[DOCUMENT_ID_KEY, "source"])
+        if not str(point.payload[DOCUMENT_ID_KEY]).startswith(NOTE)
     }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from sift_core.documents.chunker import FORMAT_OF_SUFFIX, Chunker
 from sift_core.documents.cutting import TextFormat
+from sift_core.documents.file_dates import date_of_content
 from sift_core.documents.finding import (
     HTML_SUFFIXES,
     MAX_BYTES,
@@ -37,7 +38,8 @@ def read_file(file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath
     """Return the chunks of one file, at least one, or why there are none.
 
     Ids are `{source}#0`, `#1`, ...; metadata has what `Chunker.split` adds and, of a PDF, "page",
-    where the chunk begins, counted from 1, and "last_page", where it ends.
+    where the chunk begins, counted from 1, and "last_page", where it ends. What the file says of
+    its date stands under "date" and "date_kind".
     """
     try:
         chunks = _chunks(file, content_of(file), chunker)
@@ -68,7 +70,8 @@ def _chunks(file: FoundFile, content: bytes, chunker: Chunker) -> list[Document]
         text = text if format == "python" else readable(text)
         text = unhyphenated([text])[0] if format == "text" else text
     try:
-        chunks = chunker.split(text, format=format, document_id=file.source)
+        date = date_of_content(content, text, suffix)
+        chunks = chunker.split(text, format=format, document_id=file.source, metadata=date)
     except InvalidInputError as error:  # half a surrogate pair, which an escape can bring in
         raise SkipError(SkipReason.ENCODING, str(error)) from error
     for i, chunk in enumerate(chunks if starts else ()):

@@ -34,6 +34,8 @@ _NEVER_TEXT = [
     "rtc",
 ]
 _AROUND = ["nav", "header", "footer", "aside"]  # of a page that marks no main content
+# Shown in a line, where they part the words beside them.
+_SHOWN = "audio canvas input label meter object output progress textarea video".split()
 # Elements of a line of their own, which markdownify joins with their neighbours.
 _BLOCKS = (
     "address aside center details dialog fieldset figure footer form header hgroup legend main"
@@ -91,8 +93,15 @@ def _markdown(page: bs4.BeautifulSoup) -> str:
     for mark in main.find_all("a"):  # the ¶ or # beside a heading
         if mark.find_parent(_HEADINGS) and len(mark.get_text(strip=True)) <= 1:
             mark.decompose()
+    for caption in main.select("table > caption"):  # else the first row is no header
+        caption.name = "div"
+        caption.parent.insert_before(caption)
     for block in main.find_all(_BLOCKS):
         block.name = "div"
+    for shown in main.find_all(_SHOWN):
+        if not shown.find_parent("pre"):
+            shown.insert_before(" ")
+            shown.insert_after(" ")
     text = _CONVERTER.convert_soup(main).strip()
     if not text:
         raise SkipError(SkipReason.EMPTY, "a page without text; made by JavaScript?")
@@ -106,7 +115,7 @@ def _main(page: bs4.BeautifulSoup) -> Any:
     write_formulas(page)
     open_panels(page)
     for unread in [*page.find_all(_NEVER_TEXT), *page.find_all(hidden=True)]:
-        unread.extract()
+        _leave_out(unread)
     for text in page.find_all(string=True):  # comments and the like of `<?xml ...?>` are no text
         if isinstance(text, element.PreformattedString) and not isinstance(text, element.CData):
             text.extract()
@@ -116,14 +125,21 @@ def _main(page: bs4.BeautifulSoup) -> Any:
         marked = articles[0]
     if marked is not None and marked.get_text(strip=True):
         for unread in marked.find_all("nav"):
-            unread.extract()
+            _leave_out(unread)
         return marked
     body = page.body or page
     for unread in body.find_all(_AROUND):
-        unread.extract()
+        _leave_out(unread)
     if page.title:
         page.title.extract()
     return body
+
+
+def _leave_out(unread: Any) -> None:
+    """Take an element out. The words around one that is shown stay apart."""
+    if unread.name in ("button", *_AROUND) and not unread.find_parent("pre"):
+        unread.insert_before(" ")
+    unread.extract()
 
 
 def _language(pre: Any) -> str:

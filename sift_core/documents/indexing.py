@@ -244,7 +244,7 @@ class _Writer:
         )
 
 
-def _check_arguments(source: object, documents: object, embedder: Embedder) -> None:
+def _check_arguments(source: object, documents: object, embedder: Any) -> None:
     """Refuse what can be refused before any work."""
     if not isinstance(source, DocumentIndex):
         raise InvalidInputError(

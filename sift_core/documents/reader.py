@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sift_core.documents.budget import Budget, BudgetReader
 from sift_core.documents.chunker import Chunker
+from sift_core.documents.file_dates import FileDates
 from sift_core.documents.finding import MAX_BYTES, FoundFile, FoundFiles, SkippedPath, find_files
 from sift_core.types import Document
 
@@ -66,6 +67,7 @@ def read_found(
     *,
     budget: Budget | None = _BUDGET,
     on_file: Callable[[FoundFile], object] | None = None,
+    with_dates: bool = False,
 ) -> FileReading:
     """Return what `read_files` returns, of files that were found before.
 
@@ -76,10 +78,13 @@ def read_found(
         budget: What one file may take, in time and memory. With None there is no limit. PDF, HTML,
             reStructuredText, and other files over 8 kB, are read in a process of their own.
         on_file: Called with each file after it was read, for a progress bar.
+        with_dates: Whether chunks of files that say no date have that of Git's last commit, or
+            else of the file. Default: False.
     """
     skipped = list(found.skipped)
     documents: list[Document] = []
     sources: list[str] = []
+    dates = FileDates(found.files) if with_dates else None
     with closing(BudgetReader(found.files, budget)) as reader:
         cutter = chunker if isinstance(chunker, Chunker) else chunker()
         for file in found.files:
@@ -89,6 +94,6 @@ def read_found(
             if isinstance(chunks, SkippedPath):
                 skipped.append(chunks)
             else:
-                documents += chunks
+                documents += chunks if dates is None else dates.dated(chunks, file)
                 sources.append(file.source)
     return FileReading(documents=tuple(documents), sources=tuple(sources), skipped=tuple(skipped))

@@ -6,23 +6,26 @@ The paper's σ² → `variance`, η² → `variance_floor`, both as shares of σ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
-from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.checks import short_repr, warn
+from sift_core.embedders.unrelated import baseline_of
+from sift_core.errors import EmptyEntryWarning, InvalidInputError
+from sift_core.evaluation.duplicates import Duplicates, OnProgress, fetch_pools, find_duplicates
 from sift_core.evaluation.questions import Question, QuestionSet, document_name, stand_ins
 from sift_core.evaluation.statistics import Estimate, mean
-from sift_core.explanation import COPY_COSINE, repeats_of
-from sift_core.protocols import BatchCandidateSource, CandidateSource, Embedder, SamplableSource
+from sift_core.protocols import CandidateSource, Embedder, SamplableSource
+from sift_core.repeats import repeats_of
 from sift_core.selection.baselines import NearestNeighborSelector
 from sift_core.selection.context import ContextSelector, distinct
 from sift_core.selection.explain import irreducible_variance
 from sift_core.selection.kernels import unit_rows
 from sift_core.selection.near_duplicates import FEWEST_TO_READ
 from sift_core.selection.posterior import posterior_variances
+from sift_core.selection.topic import is_off_topic, no_baseline
 from sift_core.sources.oversampling import DISTINCT_A_CHOICE, LARGEST_SHARE
 from sift_core.types import CandidatePool, DocumentSample, FloatArray, IntArray, Query
 
@@ -31,8 +34,6 @@ N_CHUNKS = 400  # sampled for near-duplicates: a share is then exact to ± 4 poi
 N_CANDIDATES = 200
 N_SELECT = 10
 _EXTRA = 50  # candidates fetched for stand-ins, whose own documents are left out. Guess.
-_N_NEAREST = 10  # looked at around each chunk, to see an exact copy among other close chunks
-_CANDIDATES_AT_ONCE = 2_500  # 10 MB of vectors of 1,024 dimensions, whatever `n_candidates` is
 
 # Of two candidates of one question. From here on the cosine of 0.8 is nothing special for an
 # embedding model: unrelated chunks have 0.1 for one and 0.7 for another (decision 0006). Guess
@@ -42,9 +43,6 @@ HIGH_MEAN_COSINE = 0.6
 # Candidates with fewer contents make `OversamplingSource` fetch again (decision 0008, measured), or
 # with less than this share of them.
 FEW_CONTENTS = DISTINCT_A_CHOICE * N_SELECT
-
-OnProgress: TypeAlias = Callable[[str, int, int], object]
-"""Called with the name of the work, how much of it is done, and of how much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +77,7 @@ class PoolMeasures:
         n_shared: How many chunks `nearest` and `sift` have in common.
         nearest: The nearest neighbours.
         sift: The choice of `ContextSelector`.
+        is_off_topic: Whether mode "auto" would refuse the question.
     """
 
     question: str
@@ -89,24 +88,7 @@ class PoolMeasures:
     n_shared: int
     nearest: TopTen
     sift: TopTen
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Duplicates:
-    """Copies in the whole collection, estimated from a sample.
-
-    Intervals are over sampled chunks. They are too wide if the whole collection was sampled.
-
-    Args:
-        near: Share of chunks whose nearest other chunk has a cosine of at least `COPY_COSINE` and
-            another text.
-        exact: Share of chunks whose text another chunk has too, but for whitespace.
-        cosines: Of each sampled chunk to its nearest other one, shape (n,).
-    """
-
-    near: Estimate
-    exact: Estimate
-    cosines: FloatArray
+    is_off_topic: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -198,9 +180,9 @@ def diagnose(
         on_progress: Called after each part of the work. Default: none.
 
     Raises:
-        CandidateSourceError: If the store fails, or a sampled vector is not finite or all zero.
-        InvalidInputError: If the store is empty or cannot draw a sample, query and store do not
-            fit together, or no chunk can stand in for a question.
+        CandidateSourceError: If the store fails, or a sampled vector is not finite.
+        InvalidInputError: If the store is empty or cannot draw a sample, all sampled vectors are
+            zero, query and store do not fit together, or no chunk can stand in for a question.
 
     Example:
         >>> from sift_core import InMemorySource
@@ -214,6 +196,7 @@ def diagnose(
         'Use SIFT here'
     """
     report = on_progress or (lambda work, done, of: None)
+    empty: set[str] = set()  # ids of vectors of zeros
     if sample is None:
         if not isinstance(source, SamplableSource):
             raise InvalidInputError(
@@ -222,19 +205,33 @@ def diagnose(
             )
         report("drawing chunks", 0, 1)
         sample = source.sample(max(N_CHUNKS, n_questions), np.random.default_rng(seed))
-    empty = np.flatnonzero(~sample.embeddings.any(axis=1))
-    if len(empty):
-        raise CandidateSourceError(
-            f"the stored vector of chunk {sample.document_ids[empty[0]]!r} is all zero, so that "
-            f"nothing can be compared with it; embed that chunk again, or delete it"
+    rows = _filled(sample.embeddings, sample.document_ids, empty)
+    if not rows:
+        raise InvalidInputError(
+            f"the vectors of all sampled chunks are all zero, as of {min(empty)!r}, so that "
+            f"nothing can be compared; embed the collection again"
         )
+    sample = replace(
+        sample,
+        document_ids=[sample.document_ids[row] for row in rows],
+        texts=[sample.texts[row] for row in rows],
+        embeddings=sample.embeddings[rows],
+        metadata=[sample.metadata[row] for row in rows],
+    )
     duplicates = find_duplicates(source, sample, seed=seed, on_progress=report)
     pools: tuple[PoolMeasures, ...] = ()
     if sample.n_stored <= N_SELECT:  # any selector chooses all of it
         questions = None
     else:
         questions = questions or stand_ins(sample, n_questions)
-        pools = tuple(_measured(source, embedder, questions, report))
+        pools = tuple(_measured(source, embedder, questions, report, empty))
+    if empty:
+        warn(
+            f"{len(empty)} of the chunks that were read are left out, since their vectors are all "
+            f"zero: {short_repr(sorted(empty))}; was an empty text embedded? Delete them, or embed "
+            f"them again",
+            EmptyEntryWarning,
+        )
     return Diagnosis(
         n_stored=sample.n_stored,
         n_sampled=len(sample),
@@ -246,83 +243,40 @@ def diagnose(
     )
 
 
-def find_duplicates(
-    source: CandidateSource,
-    sample: DocumentSample,
-    *,
-    seed: int = 0,
-    on_progress: OnProgress = lambda work, done, of: None,
-) -> Duplicates | None:
-    """Return how many sampled chunks have a copy; None if the store has a single chunk.
-
-    Asks the store for the 10 nearest of each sampled chunk by its stored vector, so that
-    nothing is embedded. An approximate index may miss some, which makes the shares too small.
-
-    Args:
-        source: The store that the sample is from.
-        sample: At least one chunk.
-        seed: Of the intervals.
-        on_progress: Called after each batch of chunks. Default: none.
-
-    Raises:
-        CandidateSourceError: If the store fails.
-        InvalidInputError: If its vectors cannot be compared.
-    """
-    queries = [
-        Query(text=text, embedding=row)
-        for text, row in zip(sample.texts, sample.embeddings, strict=True)
-    ]
-    found: list[float] = []
-    is_exact: list[bool] = []
-    pools = _fetched(source, queries, _N_NEAREST + 1, on_progress, "looking for near-duplicates")
-    for own, text, pool in zip(sample.document_ids, sample.texts, pools, strict=True):
-        names = zip(pool.document_ids, pool.texts, strict=True)  # several may share one id
-        others = [row for row, name in enumerate(names) if name != (own, text)]
-        if others:
-            found.append(float(pool.similarities[others].max()))
-            is_exact.append(text.split() in [pool.texts[row].split() for row in others])
-    if not found:
-        return None
-    cosines, exact = np.array(found), np.array(is_exact)
-    near = (cosines >= COPY_COSINE) & ~exact
-    return Duplicates(near=mean(near, seed=seed), exact=mean(exact, seed=seed), cosines=cosines)
-
-
-def _fetched(
-    source: CandidateSource,
-    queries: Sequence[Query],
-    n_candidates: int,
-    on_progress: OnProgress,
-    work: str,
-) -> Iterator[CandidatePool]:
-    """Yield the pool of each query, in order; a few are in memory at a time."""
-    step = max(1, _CANDIDATES_AT_ONCE // n_candidates)
-    for start in range(0, len(queries), step):
-        some = queries[start : start + step]
-        if isinstance(source, BatchCandidateSource):
-            yield from source.fetch_batch(some, n_candidates)
-        else:
-            yield from (source.fetch(query, n_candidates) for query in some)
-        on_progress(work, start + len(some), len(queries))
+def _filled(embeddings: FloatArray, document_ids: Sequence[str], empty: set[str]) -> list[int]:
+    """Return the positions of rows that are not all zero; add the ids of the others to a set."""
+    has_vector = embeddings.any(axis=1)
+    empty.update(document_ids[row] for row in np.flatnonzero(~has_vector).tolist())
+    filled: list[int] = np.flatnonzero(has_vector).tolist()
+    return filled
 
 
 def _measured(
-    source: CandidateSource, embedder: Embedder, questions: QuestionSet, on_progress: OnProgress
+    source: CandidateSource,
+    embedder: Embedder,
+    questions: QuestionSet,
+    on_progress: OnProgress,
+    empty: set[str],
 ) -> Iterator[PoolMeasures]:
-    """Yield the measures of each question, over the candidates that count for it."""
+    """Yield the measures of each question, over the candidates that count for it.
+
+    The ids of candidates with a vector of zeros are added to `empty`.
+    """
     texts = [question.text for question in questions.questions]
     name, embed = embedder.name, embedder.embed_query
     queries = [Query(text=one, embedding=embed(one), embedder_name=name) for one in texts]
     n_fetched = N_CANDIDATES + (_EXTRA if questions.origin is None else 0)
-    found = _fetched(source, queries, n_fetched, on_progress, "asking questions")
+    found = fetch_pools(source, queries, n_fetched, on_progress, "asking questions")
     for question, query, pool in zip(questions.questions, queries, found, strict=True):
+        pool = pool.take(_filled(pool.embeddings, pool.document_ids, empty))
         kept = _kept(question, pool)
         if not kept:
             raise InvalidInputError(
                 f"the store has no candidate for {question.text!r}; does it hold vectors of this "
                 f"embedder?"
             )
-        yield measure_pool(query, pool.take(np.array(kept[:N_CANDIDATES])))
+        rows = np.array(kept[:N_CANDIDATES])
+        yield measure_pool(query, pool.take(rows), baseline=lambda: baseline_of(embedder))
 
 
 def _kept(question: Question, pool: CandidatePool) -> list[int]:
@@ -339,7 +293,9 @@ def _kept(question: Question, pool: CandidatePool) -> list[int]:
     return others if question.chunk_id is None or len(others) >= FEWEST_TO_READ else own
 
 
-def measure_pool(query: Query, pool: CandidatePool) -> PoolMeasures:
+def measure_pool(
+    query: Query, pool: CandidatePool, *, baseline: Callable[[], float] = no_baseline
+) -> PoolMeasures:
     """Return the measures of one question's candidates.
 
     Takes some 30 ms for 200 candidates of 384 dimensions.
@@ -347,6 +303,7 @@ def measure_pool(query: Query, pool: CandidatePool) -> PoolMeasures:
     Args:
         query: The question.
         pool: Its candidates, at least one, none all zero.
+        baseline: Returns the embedder's cosine for unrelated texts. Default: 0.
     """
     own = distinct(query.vector, pool.embeddings)
     nearest = NearestNeighborSelector().select(query.vector, pool.embeddings, N_SELECT).positions
@@ -363,6 +320,7 @@ def measure_pool(query: Query, pool: CandidatePool) -> PoolMeasures:
         n_shared=len(np.intersect1d(nearest, sift)),
         nearest=_top_ten(query, pool, nearest, own),
         sift=_top_ten(query, pool, sift, own),
+        is_off_topic=is_off_topic(pool, n_candidates=N_CANDIDATES, baseline=baseline),
     )
 
 

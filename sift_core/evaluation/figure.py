@@ -8,7 +8,7 @@ import numpy as np
 
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.evaluation.diagnosis import N_SELECT, Diagnosis
-from sift_core.explanation import COPY_COSINE
+from sift_core.repeats import COPY_COSINE
 
 SUFFIXES = (".pdf", ".png", ".svg")
 _COLOURS = ("#999999", "#0072B2")  # of Okabe and Ito, which the colour-blind can tell apart

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 from sift_core.evaluation.diagnosis import FEW_CONTENTS, N_CANDIDATES, N_SELECT, Diagnosis
 from sift_core.evaluation.statistics import CONFIDENCE, Estimate
-from sift_core.explanation import COPY_COSINE, REDUNDANT_COSINE, number_or_none
+from sift_core.explanation import number_or_none
+from sift_core.repeats import COPY_COSINE, REDUNDANT_COSINE
 from sift_core.selection.near_duplicates import FEWEST_TO_READ
 from sift_core.sources.oversampling import LARGEST_SHARE
 
@@ -18,7 +19,6 @@ PLACES_WORTH_FREEING = 1.0
 
 SHARE_OF_POOR_POOLS = 0.1  # of the questions, from which on fetching more is advised. Guess.
 SHARE_OF_COPIES = 0.1  # of the chunks, from which on indexing fewer of them is advised. Guess.
-MIN_EXPLAINED = 0.25  # of σ² at a question, as in `VariancePolicy`: between off and on topic
 
 
 class Verdict(str, Enum):
@@ -184,11 +184,13 @@ def _of_questions(diagnosis: Diagnosis) -> Iterator[str]:
         f"average, versions of one text counted once."
     )
     explained = diagnosis.over_questions(lambda pool: 1 - pool.sift.variance)
-    topic = ", less than on the topic of a collection" if explained.high < MIN_EXPLAINED else ""
-    yield (
-        f"The chunks that SIFT chooses explain {_percent(explained.value)} of σ² at a "
-        f"question{topic}."
-    )
+    yield f"The chunks that SIFT chooses explain {_percent(explained.value)} of σ² at a question."
+    if not diagnosis.are_stand_ins:
+        refused = sum(pool.is_off_topic for pool in diagnosis.pools)
+        yield (
+            f"Mode auto would refuse {refused} of the {len(diagnosis.pools)} questions, since no "
+            f"chunk is near to them."
+        )
     poor = diagnosis.share_of_poor_pools
     if poor >= SHARE_OF_POOR_POOLS and diagnosis.n_stored > N_CANDIDATES:
         yield (

@@ -26,6 +26,7 @@ from sift_core.selection.near_duplicates import (
     near_duplicate_radius,
     nearest_earlier,
     preferred_of_each,
+    stands_for,
 )
 from sift_core.selection.posterior import Posterior
 from sift_core.selection.preferences import Preferences, checked_preferences
@@ -207,7 +208,11 @@ class ContextSelector(GreedySelector):
             checked = None if checked is None else checked.take(order)
             preferences = preferences.take(order)
         found = self._select_sorted(rows, nearness, n_select, checked, preferences)
-        return found if is_sorted else replace(found, positions=order[found.positions])
+        if is_sorted or found.stands_for is None:
+            return found
+        stands_for = np.empty_like(order)
+        stands_for[order] = order[found.stands_for]
+        return replace(found, positions=order[found.positions], stands_for=stands_for)
 
     def _read(
         self,
@@ -254,10 +259,17 @@ class ContextSelector(GreedySelector):
             is_new[:] = True
         # Of near-duplicates one, in the order of `relevance`.
         taken: IntArray = np.flatnonzero(is_new)
+        first = first_of_class(cosines, is_new, with_seen)
+        preferred = [taken]
         relevance, ranks = nearness[:, taken], ranks[:, taken]
         given = None if target_weights is None else target_weights[:, taken]
         if prefer is not None:
-            taken = preferred_of_each(first_of_class(cosines, is_new, with_seen), prefer[:n_near])
+            preferred = [preferred_of_each(first, row[:n_near]) for row in prefer]
+            found = np.concatenate(preferred)
+            at = np.sort(np.unique(found, return_index=True)[1])  # each once, those of row 0 first
+            classes, taken = at % len(taken), found[at]
+            relevance, ranks = relevance[:, classes], ranks[:, classes]
+            given = None if given is None else given[:, classes]
         prior = None if prior is None else prior[taken]
         of_each = region_weights(n_near, taken, relevance, ranks, prior, given)
         m = len(of_each)
@@ -273,7 +285,8 @@ class ContextSelector(GreedySelector):
         rules = Rules(
             n_select=n_select, priorities=priorities, limits=limits, step_weights=step_weights
         )
-        return rows.choose(self, kernel, cosines, targets, weights[targets], rules)
+        chosen = rows.choose(self, kernel, cosines, targets, weights[targets], rules)
+        return replace(chosen, stands_for=stands_for(first, preferred[0], len(priorities)))
 
 
 def distinct(

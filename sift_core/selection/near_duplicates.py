@@ -149,6 +149,20 @@ def preferred_of_each(first: IntArray, prefer: FloatArray) -> IntArray:
     return found
 
 
+def stands_for(first: IntArray, preferred: IntArray, n: int) -> IntArray:
+    """Return the preferred chunk of each one's class, shape (n,); itself beyond those compared.
+
+    Args:
+        first: From `first_of_class`, of the first chunks.
+        preferred: Of each class, in the order of their first chunks.
+        n: How many chunks there are.
+    """
+    found: IntArray = np.arange(n)
+    known = np.flatnonzero(first >= 0)
+    found[known] = preferred[np.searchsorted(np.unique(first[known]), first[known])]
+    return found
+
+
 def first_of_each(
     rows: FloatArray, typical: float, *, n_read: int, with_classes: bool = False
 ) -> IntArray:

@@ -19,7 +19,8 @@ class Preferences:
         prefer: Which of several near-duplicates to choose, shape (n,), for example dates in
             seconds: the highest. Only their order counts. Ties go to the more relevant, then to
             the lower position. Applies to the 500 most relevant, and takes whatever is closer
-            than u = 0.15 for near-duplicates (decision 0021). Default: the most relevant.
+            than u = 0.15 for near-duplicates (decision 0021). With several rows, shape (r, n), the
+            preferred ones of each row are distinct chunks. Default: the most relevant.
         prior: Prior weight of each candidate, shape (n,), > 0, for example trust or recency. Only
             ratios matter: half the weight counts like 0.35 standard deviations less relevance.
             With `target_weights` its square root counts, since these differ less.
@@ -57,10 +58,16 @@ def checked_preferences(preferences: Preferences | None, n: int, n_queries: int)
     targets = preferences.target_weights
     advice = "; leave out candidates that are not to be chosen"
     return Preferences(
-        prefer=None if prefer is None else one_each("prefer", prefer, n),
+        prefer=None if prefer is None else _prefer(prefer, n),
         prior=None if prior is None else one_each("prior", prior, n, above=0, advice=advice),
         target_weights=None if targets is None else _target_weights(targets, n, n_queries),
     )
+
+
+def _prefer(given: FloatArray, n: int) -> FloatArray:
+    """Return which near-duplicates to choose as r rows, shape (r, n)."""
+    rows = given if is_matrix(given) and len(given) else [given]
+    return np.stack([one_each("prefer", row, n) for row in rows])
 
 
 def _target_weights(given: FloatArray, n: int, n_queries: int) -> FloatArray:

@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -59,18 +58,20 @@ async def fit_to_window(
         InvalidInputError: If the question does not fit, or an option cannot be used.
         RefusedError: If the question cannot fit by the number of its characters alone.
     """
-    window, history = engine.language_model.window, request.history
-    n_characters = len(request.question) + sum(len(turn["content"]) for turn in history)
-    # Megabytes, which cannot fit, take seconds to be cut into tokens.
-    if n_characters > CHARACTERS * window or len(history) > window:
-        raise RefusedError(
-            f"question and history have {n_characters:,} characters in {len(history) + 1:,} "
-            f"messages; the model reads {window:,} tokens",
-            param="messages",
-        )
-    limit = service.settings.max_new_tokens
-    fit = partial(with_fitting_length, engine, request, limit)
-    return await service.in_thread("check", fit)  # a long text takes its time
+
+    def fit() -> AnswerRequest:
+        window, history = engine.language_model.window, request.history
+        n_characters = len(request.question) + sum(len(turn["content"]) for turn in history)
+        # Megabytes, which cannot fit, take seconds to be cut into tokens.
+        if n_characters > CHARACTERS * window or len(history) > window:
+            raise RefusedError(
+                f"question and history have {n_characters:,} characters in {len(history) + 1:,} "
+                f"messages; the model reads {window:,} tokens",
+                param="messages",
+            )
+        return with_fitting_length(engine, request, service.settings.max_new_tokens)
+
+    return await service.in_thread("check", fit)  # a long text, or a server, takes its time
 
 
 class Answering:

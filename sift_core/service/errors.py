@@ -8,10 +8,10 @@ from contextvars import ContextVar
 from typing import Any
 
 from sift_core.errors import (
-    AdapterServerError,
     AnswerError,
     BusyError,
     CandidateSourceError,
+    GeneratorError,
     InvalidInputError,
     MissingDependencyError,
     NumericalError,
@@ -77,12 +77,11 @@ def refusal_of(error: BaseException) -> RefusedError:
     status, code, retry_after_s = 500, "internal_error", None
     message = "the service failed; its log says why under this answer's x-request-id"
     if isinstance(error, CandidateSourceError):
-        status, code, retry_after_s = 503, "store_failed", error.retry_after_s or 5.0
-        message = "the store of documents failed; ask again, and see the service's log"
-    elif isinstance(error, AdapterServerError):
+        return _of_store(error)
+    elif isinstance(error, GeneratorError):
         status, code = 502, "generator_failed"
-        if error.status is None:  # it is gone
-            status, retry_after_s = 503, 5.0
+        if error.status in (None, 429, 503):  # it is gone, or has too much to do
+            status, retry_after_s = 503, error.retry_after_s or 5.0
         message = "the server that generates failed; ask again, and see the service's log"
     elif isinstance(error, AnswerError):
         code = "model_failed"
@@ -91,6 +90,15 @@ def refusal_of(error: BaseException) -> RefusedError:
             "more under this answer's x-request-id"
         )
     return RefusedError(message, status=status, code=code, retry_after_s=retry_after_s)
+
+
+def _of_store(error: CandidateSourceError) -> RefusedError:
+    if error.is_lasting:
+        message = "the entries of the store do not suit this service; its log says why"
+        return RefusedError(message, status=500, code="store_failed")
+    message = "the store of documents failed; ask again, and see the service's log"
+    seconds = error.retry_after_s or 5.0
+    return RefusedError(message, status=503, code="store_failed", retry_after_s=seconds)
 
 
 def openai_error(refused: RefusedError) -> dict[str, Any]:

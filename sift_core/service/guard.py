@@ -12,6 +12,7 @@ import hmac
 import re
 import time
 from collections.abc import Awaitable, Collection
+from math import inf
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -248,21 +249,30 @@ def _in_dialect(path: str, refused: RefusedError) -> JsonAnswer:
 
 
 class PromptHeaders(H11Protocol):
-    """Uvicorn's protocol, which closes a connection whose headers take longer than `headers_s`.
+    """Uvicorn's protocol, which closes a connection whose client keeps it waiting.
 
-    Uvicorn waits for headers for ever: its `timeout_keep_alive` ends with the first byte. This can
-    go when it has the option that https://github.com/Kludex/uvicorn/issues/157 asks for.
-    The time of a connection's first request begins with the connection, that of a later one with
-    its first byte.
+    - Headers may take `headers_s`. Uvicorn waits for them for ever: its `timeout_keep_alive` ends
+      with the first byte. This can go when it has the option that
+      https://github.com/Kludex/uvicorn/issues/157 asks for. The time of a connection's first
+      request begins with the connection, that of a later one with its first byte.
+    - A client must read something of its answer in each `unread_s`.
+    - At Uvicorn's `limit_concurrency`, a new connection ends those whose requests are the longest
+      overdue. A request that just arrives has `spared_s`.
     """
 
     headers_s = 20.0
+    unread_s = 60.0
+    spared_s = 0.5
     _late: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+    _began = 0.0  # to wait for headers
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for headers."""
         super().connection_made(transport)  # type: ignore[arg-type]  # TCP has no other kind
         self._wait()
+        if self.limit_concurrency and len(self.connections) >= self.limit_concurrency:
+            self._make_room(self.limit_concurrency)
 
     def data_received(self, data: bytes) -> None:
         """Take what has come; wait on while it is no whole request's headers."""
@@ -272,15 +282,58 @@ class PromptHeaders(H11Protocol):
         elif self._late is None:
             self._wait()
 
+    def pause_writing(self) -> None:
+        """Begin to wait until the client reads."""
+        super().pause_writing()
+        self._check_reading(inf)
+
+    def resume_writing(self) -> None:
+        """Wait no longer, since the client has read."""
+        super().resume_writing()
+        self._stop_watching()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
         self._stop_waiting()
+        self._stop_watching()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
+        self._began = self.loop.time()
         self._late = self.loop.call_later(self.headers_s, self.timeout_keep_alive_handler)
 
     def _stop_waiting(self) -> None:
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+    def _check_reading(self, n_before: float) -> None:
+        """Cut the connection if as many bytes of the answer are unread as before."""
+        n_unread = self.transport.get_write_buffer_size()
+        if n_unread >= n_before:
+            self.transport.abort()
+        else:
+            self._unread = self.loop.call_later(self.unread_s, self._check_reading, n_unread)
+
+    def _stop_watching(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _make_room(self, limit: int) -> None:
+        """Cut the connections that wait longest for a request, until fewer than `limit` are left.
+
+        One whose request is complete is never cut.
+        """
+        spared = self.loop.time() - self.spared_s
+        waiting = [
+            one
+            for one in self.connections
+            if isinstance(one, PromptHeaders)
+            and one.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+            and one._began < spared
+        ]
+        waiting.sort(key=lambda one: one._began)
+        for one in waiting[: len(self.connections) - limit + 1]:
+            one.transport.abort()
+            self.connections.discard(one)  # at once, since Uvicorn counts them

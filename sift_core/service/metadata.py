@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import PurePath
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 
+from sift_core.checks import short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource
 from sift_core.service.http import FewKeys, Many
+from sift_core.sources.layouts import METADATA_KEYS
 from sift_core.types import Metadata
 
 MAX_FILTER_VALUES = 1000  # each is compared with each document
 _NAME = r'(?:[\w-]+|"[^"]+")(?:\[[0-9]{0,9}\])*'
 _PATH = re.compile(rf"{_NAME}(?:\.{_NAME})*")  # Qdrant's: author.name, tags[0], "a key"
 _STEP = re.compile(r'"(?P<quoted>[^"]+)"|(?P<name>[\w-]+)|\[(?P<position>[0-9]*)\]')
+Steps: TypeAlias = Sequence[tuple[str, str, str]]
 Plain: TypeAlias = StrictStr | StrictInt | StrictBool
 
 
@@ -36,7 +40,8 @@ Filter = Annotated[
     Field(
         description="Metadata key: the value that documents must have, or a list of several. A "
         'dot leads into an object, "authors[].name" into each one of a list, and quotes keep the '
-        "dots of a key."
+        'dots of a key. A key is also looked for in an object "metadata" or "meta", unless it '
+        "begins with a quote."
     ),
 ]
 """What a client sends. All of its conditions must hold."""
@@ -63,18 +68,45 @@ def filter_for(source: CandidateSource | None, conditions: Filter | None) -> Any
     if type(source).__module__.startswith("sift_core.sources.qdrant"):
         return _of_qdrant(wanted)
 
-    paths = [(_STEP.findall(_path(key)), values) for key, values in wanted.items()]
+    paths = [(_steps(key), values) for key, values in wanted.items()]
 
     def holds(metadata: Metadata) -> bool:
         return all(
-            any(_same(found, value) for found in _found(metadata, steps) for value in values)
+            any(_same(found, value) for found in _all_found(metadata, steps) for value in values)
             for steps, values in paths
         )
 
     return holds
 
 
-def _found(value: Any, steps: Sequence[tuple[str, str, str]]) -> Iterator[Any]:
+def missing_keys(conditions: Filter, metadata: Sequence[Metadata]) -> str | None:
+    """Return a message that names the keys that no document has, and those that there are.
+
+    Args:
+        conditions: What was asked.
+        metadata: Of some documents of the store.
+    """
+    there = sorted({str(key) for one in metadata for key in one})
+    missing = [
+        key
+        for key in conditions
+        if not any(True for one in metadata for _ in _all_found(one, _steps(key)))
+    ]
+    if not missing or not there:
+        return None
+    names = short_repr([key[:80] for key in missing])
+    return f"no document that was looked at has the metadata {names}; there are {short_repr(there)}"
+
+
+def _steps(key: str) -> list[Steps]:
+    return [_STEP.findall(path) for path in _paths(key)]
+
+
+def _all_found(metadata: Metadata, paths: Sequence[Steps]) -> Iterator[Any]:
+    return chain.from_iterable(_found(metadata, steps) for steps in paths)
+
+
+def _found(value: Any, steps: Steps) -> Iterator[Any]:
     """Yield what a path leads to, by the rules of Qdrant; of a list at its end, each element."""
     if not steps:
         yield from value if isinstance(value, list | tuple) else (value,)
@@ -99,10 +131,22 @@ def _of_qdrant(wanted: Mapping[str, Sequence[Plain]]) -> Any:
     def any_of(name: str, values: Sequence[Plain]) -> Any:
         matches = [models.MatchValue(value=value) for value in values]
         return models.Filter(
-            should=[models.FieldCondition(key=_path(name), match=match) for match in matches]
+            should=[
+                models.FieldCondition(key=path, match=match)
+                for path in _paths(name)
+                for match in matches
+            ]
         )
 
     return models.Filter(must=[any_of(name, values) for name, values in wanted.items()])
+
+
+def _paths(key: str) -> list[str]:
+    """Return where the values of a key may stand: there, or where other tools keep metadata."""
+    path = _path(key)
+    if key.startswith(('"', *(f"{outer}." for outer in METADATA_KEYS))):
+        return [path]
+    return [path, *(f"{outer}.{path}" for outer in METADATA_KEYS)]
 
 
 def _path(key: str) -> str:

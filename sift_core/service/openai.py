@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Collection, Hashable
+from collections.abc import AsyncIterator, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -44,6 +44,7 @@ KEEP_ALIVE = ": keep-alive\n\n"
 KEEP_ALIVE_S = 5.0  # between comments in a stream that is silent otherwise
 _COPIED = (
     "mode reasons searched_for citations is_refusal unknown_marks stop_reason missing_names"
+    " left_out nearest"
 ).split()
 _COPIED_OF_SOURCES = ("near_duplicate_of", "is_read", "n_times_learned")
 
@@ -108,7 +109,9 @@ def _modes(service: Service) -> dict[str, ModeName | None]:
     name, engine = service.model_name, service.engine
     if name is None or engine is None:
         return {}
-    fixed = MODES if engine.learning.adapter is None else (*MODES, "learned")
+    fixed: tuple[ModeName, ...] = MODES if engine.can_learn else ("context", "base")
+    if engine.can_learn and engine.learning.adapter is not None:
+        fixed = (*MODES, "learned")
     return {name: None, **{f"{name}:{mode}": mode for mode in fixed}}
 
 
@@ -156,12 +159,7 @@ def _asked(
     if body.chat_template_kwargs:
         generation["chat_template_kwargs"] = body.chat_template_kwargs
     if body.is_sampled:
-        from sift_core.answering.model.generation_options import MAX_SEED, seeded
-
-        # every answer draws from a generator of its own
-        seed = secrets.randbits(63) if body.seed is None else body.seed & MAX_SEED
-        temperature = 1.0 if body.temperature is None else body.temperature
-        generation |= seeded(temperature=temperature, top_p=body.top_p or 1.0, seed=seed)
+        generation |= _drawn(service, body)
     sift = body.sift
     fields = {
         "filter": filter_for(service.source, sift.filter),
@@ -178,6 +176,22 @@ def _asked(
     except InvalidInputError as error:
         place = "messages" if isinstance(body, ChatRequest) else "prompt"
         raise RefusedError(str(error), param=place) from error
+
+
+def _drawn(service: Service, body: ChatRequest | CompletionRequest) -> Mapping[str, Any]:
+    """Return settings with which each answer draws from a generator of its own."""
+    settings: dict[str, Any] = {
+        "temperature": 1.0 if body.temperature is None else body.temperature,
+        "top_p": body.top_p or 1.0,
+        "seed": secrets.randbits(63) if body.seed is None else body.seed & (2**63 - 1),
+    }
+    if service.engine is not None and not service.engine.can_learn:  # a server draws
+        # Only what was asked for: hosted models refuse some of it.
+        asked = {name: settings[name] for name in settings if getattr(body, name) is not None}
+        return {"do_sample": True, **asked}
+    from sift_core.answering.model.generation_options import seeded
+
+    return seeded(**settings)
 
 
 def _session_key(sift: Sift, request: AnswerRequest) -> Hashable | None:

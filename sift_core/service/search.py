@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
 from sift_core.choice import TITLES, asearch, compare_methods
+from sift_core.errors import SiftError
 from sift_core.explanation import Chosen
 from sift_core.option_fields import LIVE, with_option_fields
 from sift_core.selection.explain import explain
@@ -25,9 +27,11 @@ from sift_core.service.http import (
     JsonRoute,
     Many,
 )
-from sift_core.service.metadata import Filter, filter_for, title_and_url
+from sift_core.service.metadata import Filter, filter_for, missing_keys, title_and_url
 from sift_core.service.state import Service
 from sift_core.sources.multi_query import queries_of
+
+FEW = 50  # documents whose keys are shown where a filter lets none pass. Guess.
 
 
 @with_option_fields(
@@ -89,6 +93,12 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
         in_thread=partial(service.in_thread, "select"),
     )
 
+    notes = []
+    if request.filter and not len(chosen.pool):
+        with suppress(SiftError):  # an empty store, or one that fails now: a note is not needed
+            some = await source.afetch(query, FEW)
+            notes = [note] if (note := missing_keys(request.filter, some.metadata)) else []
+
     def columns() -> dict[str, Any]:
         """Return the records of each method's choice, by its name; "sift" is the last."""
         each: Mapping[str, Chosen] = {"sift": chosen}
@@ -112,6 +122,7 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
             for i, name in enumerate(pool.document_ids)
         ],
         "columns": found,
+        "notes": notes,
         "timings": {"embed": embed_s, **chosen.timings},
     }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
 MAX_CONNECTIONS = 512  # more get 503; a process may often open 1,024 files
 GRACE_S = 1  # that requests have to end in when the service is stopped
@@ -39,13 +39,20 @@ def listener_at(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve_at(listener: socket.socket, app: FastAPI, *, on_start: Callable[[], object]) -> None:
+def serve_at(
+    listener: socket.socket,
+    app: ASGIApp,
+    *,
+    on_start: Callable[[], object],
+    on_stop: Callable[[], object],
+) -> None:
     """Serve at a listening socket until somebody stops the process.
 
     Args:
         listener: As `listener_at` returns it.
-        app: As `create_app` returns it.
+        app: Any ASGI application.
         on_start: Is called before the first request is read.
+        on_stop: Is called when the process is told to stop, while answers are still being sent.
 
     Raises:
         MissingDependencyError: If Uvicorn is not installed.
@@ -81,7 +88,7 @@ def serve_at(listener: socket.socket, app: FastAPI, *, on_start: Callable[[], ob
             self.last = threading.Timer(LAST_S, os._exit, [SIGNALLED + sig])
             self.last.daemon = True
             self.last.start()
-            app.state.service.stopping.set()  # answers end at their next step
+            on_stop()
             super().handle_exit(sig, frame)
 
     server = Server(config)

@@ -2,6 +2,7 @@ import json
 import os
 import pickle
 import random
+import subprocess
 import sys
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -355,3 +356,35 @@ def test_a_pickled_cache_has_its_folder_and_limits(tmp_path):
     again = pickle.loads(pickle.dumps(cache))
     assert again.is_on_disk
     assert pickle.dumps(again) == pickle.dumps(cache)
+
+
+EVICTING = """
+import sys, pathlib
+path = pathlib.Path(sys.argv[1])
+content = path.read_bytes()
+draft = path.with_suffix(".new")
+print("begun", flush=True)
+while True:
+    draft.write_bytes(content)
+    draft.replace(path)
+    path.unlink()
+"""
+
+
+@pytest.mark.slow
+def test_a_file_that_another_process_deletes_meanwhile_is_absent_not_damaged(tmp_path):
+    """safetensors opens a file twice. What was gone at the second time was called damaged."""
+    cache = AdapterCache(tmp_path, max_memory_bytes=0)
+    cache.put(KEYS[0], an_adapter(), REPORT)
+    evicting = [sys.executable, "-c", EVICTING, str(file_of(tmp_path, KEYS[0]))]
+    found = []
+    with subprocess.Popen(evicting, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", AdapterCacheWarning)
+            try:
+                found = [cache.get(KEYS[0]) for _ in range(3000)]
+            finally:
+                process.kill()
+    kept = [one for one in found if one is not None]
+    assert all(torch.equal(one.adapter.values, an_adapter().values) for one in kept)

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """What clients send as a chat, as a question and the turns before it."""
 
 import json
@@ -114,7 +115,36 @@ TASKS = [
     "conversation:\n\n```\nhi\n\n---------\n\nhello\n```\n\nThe name is:",
     "Here is a chat.\n**Human**: hi\n**Assistant**: hello\nSuggest three follow-ups for the chat.",
 ]
+_ZH = "USER: 怎么打开？\nASSISTANT: 向左转。"
+# Templates that an operator translated: what is asked for, and the key that Open WebUI reads.
+TASKS += [
+    f'### {task}\nJSON: {{ "{key}": {value} }}\n<chat_history>\n{_ZH}\n</chat_history>'
+    for task, key, value in [
+        ("任务：\n为对话生成一个简短的标题。", "title", '"…"'),
+        ("任务：\n为对话生成标签。", "tags", '["…"]'),
+        ("任务：\n建议三个后续问题。", "follow_ups", '["…"]'),
+        ("Aufgabe:\nErzeuge einen Titel für das Gespräch.", "title", '"…"'),
+        ("タスク:\n会話のタグを作成してください。", "tags", '["…"]'),
+        ("Tarea:\nSugiere tres preguntas de seguimiento.", "follow_ups", '["…"]'),
+    ]
+]
+# LobeChat names the language by its code at the end.
+TASKS += [
+    f"user: hi\nassistant: hello\n\n{task}"
+    for task in [
+        "请总结上述对话为10个字以内的标题，不需要包含标点符号，输出语言语种为：zh-CN",
+        "Fasse das Gespräch als Titel zusammen, Sprache: de-DE",
+        "会話をタイトルに要約してください。言語：ja-JP",
+        "Resume la conversación en un título, idioma: es-ES",
+    ]
+]
 QUESTIONS = [
+    # a chat of another language without such a mark, and such a mark without a chat
+    "USER: 怎么打开？\nASSISTANT: 向左转。\n手册是这样写的吗？",
+    "<chat_history>\nUSER: 怎么打开？\n</chat_history>\n手册的标题是什么？",
+    'Welches Feld fehlt in { "title": "Ventil", "tags": [] }?',
+    "Welche Einstellung hat die Sprache: de-DE",
+    'user: hi\nassistant: hello\nWas bedeutet { "tags": [] } im Handbuch?',
     "What is the title of the harbour master's handbook?",
     "Which user: admin or guest, may open the valve?",
     "User: admin\nPassword: x\nHow do I change the name of this account?",

@@ -68,6 +68,16 @@ def test_documents_are_read_where_they_fit_and_learned_where_not(changes, mode, 
     assert reason in "; ".join(decision.reasons)
 
 
+def test_where_nothing_learns_what_fits_is_read_and_the_topic_is_told_alike():
+    for policy in (VariancePolicy(), calibrated()):
+        assert decide(policy, can_learn=False, has_adapter=True, **TOO_LONG).mode is CONTEXT
+        assert decide(policy, can_learn=False, **NO_ROOM).mode is BASE
+        # What is read explains 20 %, and the lessons 60 %: on the topic all the same.
+        assert decide(policy, can_learn=False, variance_read=0.8).mode is CONTEXT
+        off = decide(policy, can_learn=False, variance_read=0.8, variances_learned=(0.8,) * 4)
+        assert off.is_off_topic
+
+
 def test_many_lessons_about_something_else_do_not_make_a_topic():
     lessons = tuple(1 - 0.17 - 0.0035 * n for n in range(50))  # as of a question about bread
     changes = {**TOO_LONG, "variance_read": 0.9, "learn_tokens": (50,) * 50}

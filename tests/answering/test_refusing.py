@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sift_core import AnswerMode
-from sift_core.answering.in_context import REFUSAL
+from sift_core.answering.model.text_model import REFUSAL
 from tests.engines import engine_of
 
 TEXTS = [f"The shelf {n} holds books on {what}." for n in range(3) for what in ("cats", "boats")]

@@ -84,7 +84,8 @@ def test_a_stream_has_the_pieces_as_they_come(engine, vllm):
 
 def test_a_text_may_hold_separators_of_lines(engine, vllm):
     text = "a\u2028b\u2029c\x85d"
-    event = json.dumps({"choices": [{"text": text}]}, ensure_ascii=False)
+    choice = {"text": text, "finish_reason": "stop"}
+    event = json.dumps({"choices": [choice]}, ensure_ascii=False)
     vllm.failures["completions"] = [(200, f"data: {event}\r\n\r\ndata: [DONE]\n\n".encode())]
     assert engine.answer(QUESTION, mode="base").text == text
 

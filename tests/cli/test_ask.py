@@ -215,8 +215,13 @@ def test_what_the_index_does_not_tell_is_refused_unless_the_model_may_answer(ask
     off_topic = "Quinoa vxzq?"
     out = ask(off_topic).out
     assert out.startswith("The documents say nothing about that.")
-    assert "--on-off-topic base asks it all the same" in out
-    assert answered(off_topic)["is_refusal"]
+    assert "--mode context answers from the nearest chunks all the same" in out
+    assert "\nnearest\n" in out
+    refused = answered(off_topic)
+    assert refused["is_refusal"]
+    similarities = [one["similarity"] for one in refused["nearest"]]
+    assert similarities == sorted(similarities, reverse=True)
+    assert 0 < len(similarities) <= 3
     allowed = answered(off_topic, "--on-off-topic", "base")
     assert (allowed["is_refusal"], allowed["mode"]) == (False, "base")
 
@@ -226,3 +231,52 @@ def test_an_answer_says_which_names_of_the_question_no_candidate_has(ask, answer
     read = ["--mode", "context"]
     assert "ragna ostby: no candidate has it" in ask(question, *read).out
     assert answered(question, "--mode", "base")["missing_names"] == []
+
+
+@pytest.fixture
+def api():
+    pytest.importorskip("openai", reason="needs the extra openai")
+    from tests.answering.openai_double import Api, serving_api
+
+    with serving_api(Api()) as api:
+        yield api
+
+
+def test_a_server_writes_the_answer(sift, record, api, monkeypatch):
+    monkeypatch.setenv("SIFT_GENERATOR_API_KEY", "secret")
+    there = ["--generator", api.base_url.removesuffix("/v1"), "--generator-model", "small"]
+    told = record("ask", QUESTION, *there, "--cite", "-n", "3")
+    assert (told["text"], told["mode"], told["model"]) == (
+        "Fold the sheet [1].",
+        "context",
+        "small",
+    )
+    assert [one["mark"] for one in told["citations"]] == [1]
+    assert api.headers[0]["authorization"] == "Bearer secret"
+    assert "secret" not in json.dumps(told)
+    assert "SIFT_ASK_GENERATOR_WINDOW" in sift("ask", "--help").out.replace("\n", " ")
+    monkeypatch.setenv("SIFT_ASK_GENERATOR_WINDOW", "200")
+    assert "window of 200" in sift("ask", QUESTION * 20, *there, code=2).err
+
+
+def test_a_chat_with_a_server_remembers(sift, api, typed):
+    typed("How do I fold it?", "And then?", "/quit")
+    there = ["--generator", api.base_url, "--generator-model", "small", "--mode", "base"]
+    assert sift("ask", "--chat", *there).out.count("Fold the sheet") == 2
+    assert [len(body["messages"]) for body in api.bodies] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--generator", "URL"], "--generator-model NAME; there are: other, small"),
+        (["--generator-model", "small"], "--generator-model needs --generator"),
+        (["--generator", "nowhere", "--generator-model", "x"], "must begin with http"),
+        (["--generator", "URL", "--generator-model", "x", "--mode", "both"], "context"),
+        (["--generator", "URL", "--generator-model", "x", "--mode", "learned"], "learns nothing"),
+        (["--generator", "URL", "--generator-model", "smal"], "there are other, small"),
+    ],
+)
+def test_what_a_server_cannot_do_is_said(refusal, api, arguments, told):
+    arguments = [api.base_url if one == "URL" else one for one in arguments]
+    assert told in refusal("ask", QUESTION, *arguments)

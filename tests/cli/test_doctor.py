@@ -122,7 +122,11 @@ def test_settings_are_told_with_their_origin(record, monkeypatch, tmp_path):
 def test_whether_a_secret_is_set_is_told_and_never_which(sift, record, monkeypatch):
     monkeypatch.setenv("QDRANT_API_KEY", "s3cret")
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    assert record("doctor")["secrets"] == {"QDRANT_API_KEY": "set", "HF_TOKEN": "not set"}
+    assert record("doctor")["secrets"] == {
+        "QDRANT_API_KEY": "set",
+        "SIFT_GENERATOR_API_KEY": "not set",
+        "HF_TOKEN": "not set",
+    }
     monkeypatch.setenv("SIFT_STORE", "qdrant:https://:s3cret@example.org")
     for options in ([], ["--json"]):
         captured = sift("doctor", *options, code=2)

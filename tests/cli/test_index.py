@@ -322,3 +322,17 @@ def test_a_folder_of_an_older_version_gets_words_by_the_same_command(record, loa
     again = record("index", "docs", "--store", store)
     assert (counts(again), len(loads)) == ((0, 2, 0), 1)
     assert FaissSource.load(".sift").has_words
+
+
+def test_chunks_have_dates_and_a_touched_file_stays_as_it_is(record, elsewhere):
+    (elsewhere / "docs/dogs.md").write_text("---\ndate: 2019-05-01\n---\n# Dogs\n\nThey bark.\n")
+    os.utime(elsewhere / "docs/cats.md", (1_000_000_000, 1_000_000_000))
+    record("index", "docs")
+    with open_store(StoreAddress.parse("faiss:.sift")) as source:
+        query = Query(text="", embedding=SmallEmbedder(32).embed_query("dogs"))
+        found = {one["source"]: one for one in source.fetch(query, 10).metadata}
+    dates = {name: (one["date"], one["date_kind"]) for name, one in found.items()}
+    assert dates["docs/dogs.md"] == ("2019-05-01", "front_matter")
+    assert dates["docs/cats.md"] == ("2001-09-09T01:46:40+00:00", "file")
+    os.utime(elsewhere / "docs/cats.md")
+    assert record("index", "docs")["n_added"] == 0

@@ -12,8 +12,8 @@ from sift_core import (
     posterior_variances,
 )
 from sift_core.choice import search
-from sift_core.cli.output import reason_of
 from sift_core.cli.stores import StoreAddress, open_store
+from sift_core.cli.streams import one_line
 from sift_core.explanation import Pick
 from sift_core.sources.multi_query import queries_of
 
@@ -134,7 +134,7 @@ def test_search_says_why_a_chunk_was_chosen(record, sift):
     pick = {"similarity": 1.0, "score": None, "relevance": 1.0, "redundancy": None}
     pick |= {"gain": 0.5, "variance": 0.5, "shares": ("a\x1b[31m\nb",)}
     reached = Pick(row=0, **pick, reached_from=2, reached_by=("ward",))
-    assert reason_of(reached) == "shares: a[31m b; reached from 2 by ward"
+    assert one_line(reached.reason) == "shares: a[31m b; reached from 2 by ward"
     question = "Who wrote a letter to Ragna Ostby?"
     assert record("search", question)["missing_names"] == ["ragna ostby"]
     assert "No candidate has: ragna ostby" in sift("search", question).out
@@ -154,3 +154,11 @@ def test_search_says_why_a_chunk_was_chosen(record, sift):
 )
 def test_options_that_cannot_be_or_do_not_go_together_are_named(sift, options, told):
     assert told in sift("search", QUESTION, *options, code=2).err
+
+
+def test_search_says_what_was_left_out(record, sift):
+    left_out = record("search", QUESTION, "-n", "2")["left_out"]
+    assert {one["reason"] for one in left_out} == {"near_copy"}
+    assert {one["rank"] for one in left_out} <= {1, 2}
+    out = sift("search", QUESTION, "-n", "2").out
+    assert f"left out: {left_out[0]['source']}" in out

@@ -86,6 +86,29 @@ def test_what_vllm_needs_is_said_before_a_model_is_loaded(refusal, elsewhere, ar
     assert not (elsewhere / "adapters").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--no-model"], "--no-model rules out"),
+        (["--vllm", "http://127.0.0.1:1", "--vllm-folder", "adapters"], "--vllm rules out"),
+        ([], "is it running there?"),
+    ],
+    ids=["no model", "vLLM", "no server"],
+)
+def test_what_a_generator_needs_is_said(refusal, filled, arguments, told):
+    pytest.importorskip("openai", reason="needs the extra openai")
+    there = ["--generator", "http://127.0.0.1:1", "--generator-model", "small"]
+    assert told in refusal("serve", "--port", "0", *there, *arguments)
+
+
+def test_there_are_few_flags():
+    from sift_core.cli.application import _UnloadedCommand
+
+    command = _UnloadedCommand(name="serve", help="").load()
+    flags = [one for one in command.params if not one.hidden]
+    assert len(flags) <= 18
+
+
 @contextmanager
 def a_whole_service(folder, *arguments, **environment):
     """Run one over the folder's index in a process of its own; yield its address."""
@@ -143,6 +166,27 @@ def test_a_whole_service_starts_from_an_index_and_ends_on_ctrl_c(filled, random_
             request.add_header("authorization", "Bearer secret")
             with urllib.request.urlopen(request, timeout=300) as answer:
                 assert len(json.load(answer)["sift"]["sources"]) == n_sources
+
+
+@pytest.mark.slow
+def test_a_whole_service_has_another_server_write(filled):
+    pytest.importorskip("openai", reason="needs the extra openai")
+    from tests.answering.openai_double import Api, serving_api
+
+    with serving_api(Api()) as api:
+        there = ["--generator", api.base_url, "--generator-model", "small"]
+        with a_whole_service(filled, *there, SIFT_GENERATOR_API_KEY="theirs") as address:
+            with urllib.request.urlopen(f"{address}/v1/models", timeout=300) as answer:
+                names = [one["id"] for one in json.load(answer)["data"]]
+            chat = {"messages": [{"role": "user", "content": "How do I fold a boat?"}]}
+            request = request_to(
+                f"{address}/v1/chat/completions", {"model": "small:context", **chat}
+            )
+            with urllib.request.urlopen(request, timeout=300) as answer:
+                text = json.load(answer)["choices"][0]["message"]["content"]
+    assert names[:3] == ["small", "small:context", "small:base"]
+    assert text == "Fold the sheet [1]."
+    assert api.headers[0]["authorization"] == "Bearer theirs"
 
 
 @pytest.mark.slow

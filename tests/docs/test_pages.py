@@ -74,7 +74,7 @@ def closed_at_the_end(module):
 
 
 @pytest.fixture
-def environment(request, monkeypatch, random_model):
+def environment(request, monkeypatch, random_model, tmp_path):
     """Set a model for the pages that want one, and addresses of servers for those that do."""
     monkeypatch.setenv("MODEL", str(random_model))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -84,6 +84,14 @@ def environment(request, monkeypatch, random_model):
 
         with serving(tiny_app(random_model)) as url:
             monkeypatch.setenv("SIFT_URL", url)
+            yield
+        return
+    if "SIFT_MCP_URL" in request.getfixturevalue("page").read_text(encoding="utf-8"):
+        pytest.importorskip("mcp")
+        from tests.mcp.asking import served_memory
+
+        with served_memory(tmp_path) as url:
+            monkeypatch.setenv("SIFT_MCP_URL", url)
             yield
         return
     if "QDRANT_URL" not in request.getfixturevalue("page").read_text(encoding="utf-8"):

@@ -1,5 +1,6 @@
 """Text is read as people search it: exponents, ligatures, hyphens, images, panels."""
 
+import re
 from io import BytesIO
 
 import pypdf
@@ -181,3 +182,29 @@ def test_blocks_are_not_joined_with_their_neighbours(name):
 def test_a_table_without_a_head_takes_its_first_row():
     page = "<table><tr><td>A</td></tr><tr><td>1</td></tr></table>"
     assert markdown_of_html(page.encode()) == "| A |\n| --- |\n| 1 |"
+
+
+@pytest.mark.parametrize(
+    ("page", "right"),
+    [
+        ("<main>A dog.<button>Buy</button>Author's</main>", "A dog. Author's"),
+        ("<body><p>x</p>A dog.<aside>gone</aside>Author's</body>", "x\n\nA dog. Author's"),
+        ("<main>A dog.<nav>gone</nav>Author's</main>", "A dog. Author's"),
+        ("<main><label>A dog.</label><input><label>Author's</label></main>", "A dog. Author's"),
+        ("<main><output>A dog.</output><output>Author's</output></main>", "A dog. Author's"),
+        ("<main>A dog.<video>none</video>Author's</main>", "A dog. none Author's"),
+        ("<main><h1>A dog.<br>Author's</h1></main>", "# A dog. Author's"),
+        ("<main><dl><dt>A dog.</dt><dd>Author's</dd></dl></main>", "A dog.\n:   Author's"),
+        # what is not shown parts nothing, and code stays as it is
+        ("<main>super<script>1</script>cali<wbr>fragil</main>", "supercalifragil"),
+        ("<main><pre><button>Copy</button>  x = 1</pre></main>", "```\n  x = 1\n```"),
+        # a caption stands before its table, whose first row is the header
+        (
+            "<main><table><caption>Prices</caption><tr><th>A</th></tr><tr><td>1</td></tr></table>",
+            "Prices\n\n| A |\n| --- |\n| 1 |",
+        ),
+    ],
+)
+def test_words_that_a_page_shows_apart_are_not_joined(page, right):
+    found = markdown_of_html(page.encode())
+    assert re.sub(r"(?<=\S) +", " ", found) == re.sub(r"(?<=\S) +", " ", right)  # however many

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from sift_core.evaluation.diagnosis import find_duplicates, measure_pool
+from sift_core.evaluation.diagnosis import measure_pool
+from sift_core.evaluation.duplicates import find_duplicates
 from sift_core.types import Query
 from tests.evaluation.collections import noisy, orthogonal, sampled
 

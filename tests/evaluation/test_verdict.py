@@ -1,10 +1,11 @@
 import json
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from sift_core.errors import CandidateSourceError, InvalidInputError
+from sift_core.errors import CandidateSourceError, EmptyEntryWarning, InvalidInputError
 from sift_core.evaluation.diagnosis import diagnose
 from sift_core.evaluation.figure import save_figure
 from sift_core.evaluation.questions import Question, QuestionSet
@@ -172,9 +173,35 @@ def test_a_source_that_cannot_draw_needs_a_sample():
     assert diagnose(merged, RowEmbedder(rows), sample=sample).n_stored == 60
 
 
-def test_a_vector_that_is_all_zero_is_named():
+@pytest.mark.parametrize("n_sampled", [63, 40])  # with those of zeros, and without
+def test_vectors_of_zeros_are_left_out_with_one_warning(n_sampled):
+    """The measures are those of the collection without them; ids 60 to 62 are zeros."""
     rows = related(60)
-    rows[7] = 0
-    source, sample = sampled(rows)
-    with pytest.raises(CandidateSourceError, match="chunk '7' is all zero"):
-        diagnose(source, RowEmbedder(rows), sample=sample)
+    with_zeros = np.concatenate([rows, np.zeros((3, rows.shape[1]), np.float32)])
+    found = []
+    for matrix in (rows, with_zeros):
+        source, sample = sampled(matrix)
+        n = min(n_sampled, len(matrix))
+        sample = replace(
+            sample,
+            document_ids=sample.document_ids[:n],
+            texts=sample.texts[:n],
+            embeddings=sample.embeddings[:n],
+            metadata=sample.metadata[:n],
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found.append(diagnose(source, RowEmbedder(matrix), sample=sample, n_questions=5))
+    told = [str(one.message) for one in caught if one.category is EmptyEntryWarning]
+    assert len(told) == 1
+    assert "3 of the chunks" in told[0]
+    assert "'60'" in told[0]
+    assert found[0].n_sampled == found[1].n_sampled == min(n_sampled, 60)
+    assert found[0].pools == found[1].pools
+    assert (found[0].duplicates.cosines == found[1].duplicates.cosines).all()
+
+
+def test_nothing_but_vectors_of_zeros_is_refused():
+    source, sample = sampled(np.zeros((12, 4), np.float32))
+    with pytest.raises(InvalidInputError, match="all sampled chunks are all zero, as of '0'"):
+        diagnose(source, RowEmbedder(np.zeros((12, 4), np.float32)), sample=sample)

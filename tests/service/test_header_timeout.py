@@ -1,7 +1,8 @@
-"""Headers that come slowly or never, over connections of our own."""
+"""Headers that come slowly or never, and answers that nobody reads, over our own connections."""
 
+import json
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -109,3 +110,46 @@ def test_bodies_and_answers_have_a_time_of_their_own(connect):
         until(none_counts)  # nothing is asked, and it stays open
         connection.sendall(HEALTH)
         assert b" 200 " in connection.recv(4096)
+
+
+@pytest.mark.parametrize("sent", [b"", HEALTH[:-2], b"POST /v2/rerank HTTP/1.1\r\nhost: x\r\n"])
+def test_slow_connections_leave_room_for_a_request(sent, monkeypatch):
+    """All were answered by 503 until the slow ones ended: 4 are the limit, and 8 are slow."""
+    monkeypatch.setattr(Noted, "spared_s", 0.0)
+    body = b"content-length: 9\r\ncontent-type: application/json\r\n\r\n{" * sent.startswith(b"P")
+    app = create_app(embedder=HashingEmbedder(8))
+    with serving(app, http=Noted, limit_concurrency=4) as address, ExitStack() as slow:
+        place = ("127.0.0.1", int(address.rpartition(":")[2]))
+        for _ in range(8):
+            one = slow.enter_context(socket.create_connection(place, timeout=PATIENCE_S))
+            with suppress(ConnectionError):
+                one.sendall(sent + body)
+
+        def is_served():
+            with socket.create_connection(place, timeout=PATIENCE_S) as connection:
+                connection.sendall(HEALTH)
+                return b" 200 " in connection.recv(4096)
+
+        until(is_served, seconds=20)  # those that begin with it are spared
+
+
+def test_an_answer_that_nobody_reads_is_not_kept():
+    """Answers of 27 MB stayed in memory as long as their clients, who read nothing of them."""
+    lost = []
+
+    class Watched(Noted):
+        unread_s = 0.2
+
+        def connection_lost(self, exc):
+            lost.append(self)
+            super().connection_lost(exc)
+
+    request = {"query": "a boat", "documents": ["x" * 900_000] * 8, "return_documents": True}
+    content = json.dumps(request).encode()
+    head = f"POST /v1/rerank HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n"
+    with serving(create_app(embedder=HashingEmbedder(8)), http=Watched) as address:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", int(address.rpartition(":")[2])))
+            client.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + content)
+            until(lambda: lost)  # though it is open on this side

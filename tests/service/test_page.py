@@ -148,6 +148,20 @@ def test_answers_are_written_as_the_service_gives_them(opened, url):
         expect(learning).to_contain_text(f"in {len(losses)} steps")
 
 
+def test_one_answer_is_written_where_a_server_writes_and_nothing_learns(opened, engine):
+    pytest.importorskip("openai", reason="needs the extra openai")
+    from sift_core.answering import OpenAIGenerator
+    from tests.answering.openai_double import Api, serving_api
+
+    with serving_api(Api()) as api:
+        written_there = replace(engine, generator=OpenAIGenerator(api.base_url, "small"))
+        with service(written_there) as client, opened(client) as page:
+            ask(page)
+            ended(page)
+            expect(page.get_by_role("article", name="By reading")).to_contain_text("Fold the sheet")
+            expect(page.get_by_role("article", name="By learning")).to_have_count(0)
+
+
 # Notes what stands in each answer at every change.
 WATCH = """() => {
   window.seen = {};

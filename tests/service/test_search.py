@@ -8,7 +8,7 @@ import pytest
 
 from sift_core import ChoiceOptions, InMemorySource, MMRSelector, Query, explain
 from sift_core.choice import search as search_in_process
-from sift_core.explanation import COPY_COSINE
+from sift_core.repeats import COPY_COSINE
 from sift_core.service.metadata import filter_for
 from sift_core.sources.content_ids import content_id
 from sift_core.sources.multi_query import queries_of
@@ -148,6 +148,15 @@ def test_a_service_without_a_part_says_that_it_cannot_search(source, embedder, l
         assert f"no {lacks}" in answer.json()["detail"]
 
 
+def test_a_key_that_no_document_has_is_named_with_those_that_there_are(search):
+    """A misspelt key found nothing, and nothing said why."""
+    (note,) = search(filter={"topik": "tea"})["notes"]
+    assert "['topik']" in note
+    assert "there are ['source', 'topic']" in note
+    assert search(filter={"topic": "nothing"})["notes"] == []  # the key is there
+    assert search(filter={"topic": "tea"})["notes"] == []
+
+
 @pytest.fixture
 def stores():
     """The same four documents in memory and in Qdrant, in this order."""
@@ -211,6 +220,8 @@ NESTED = [
     {"author.name": "Ann"},  # a key with a dot
     {"author": [{"name": "Bob"}, {"name": "Ann"}], "tags": ["p", ["q"]]},
     {"author": {"name": ["Ann", "Cy"]}, "a b": {"c": 1}},
+    {"author": "name", "metadata": {"topic": "x", "author": {"name": "Dee"}, "a b": 2}},
+    {"meta": {"topic": ["x", "z"]}, "topic": "y"},
 ]
 
 
@@ -230,6 +241,14 @@ NESTED = [
         ({"tags[]": "q"}, {2}),
         ({'"a b".c': 1}, {3}),
         ({"author.name.first": "Ann"}, set()),
+        ({"author.name": "name"}, set()),  # a path that goes past a text
+        ({"author.name": "Dee"}, {4}),  # in an object that another tool keeps metadata in
+        ({"topic": "x"}, {4, 5}),
+        ({"topic": ["y", "z"]}, {5}),
+        ({"metadata.topic": "x"}, {4}),
+        ({'"topic"': "x"}, set()),  # quotes mean this very place
+        ({"a b": 2}, {4}),
+        ({"metadata.meta.topic": "x"}, set()),
         ({"tags[99999999999999999999]": "p"}, set()),  # no position, so a key
     ],
 )
@@ -239,16 +258,16 @@ def test_a_nested_key_means_the_same_in_every_store(conditions, expected):
     QdrantClient = pytest.importorskip("qdrant_client").QdrantClient
     from sift_core.sources import FaissSource, QdrantSource
 
-    rows = np.eye(4, dtype=np.float32)
+    rows = np.eye(6, dtype=np.float32)
     pairs = enumerate(NESTED)
     documents = [Document(document_id=str(i), text="t", metadata=each) for i, each in pairs]
-    index = faiss.IndexFlatIP(4)
+    index = faiss.IndexFlatIP(6)
     index.add(rows)
     qdrant = QdrantSource(QdrantClient(":memory:"), "c")
-    qdrant.prepare(embedder_name="e", dimension=4)
+    qdrant.prepare(embedder_name="e", dimension=6)
     qdrant.add([content_id(each) for each in documents], documents, rows)
-    memory = InMemorySource(rows, ["t"] * 4, metadata=NESTED)
+    memory = InMemorySource(rows, ["t"] * 6, metadata=NESTED)
     for source in (qdrant, memory, FaissSource(index, documents)):
-        query = Query(text="", embedding=np.ones(4))
-        pool = source.fetch(query, 4, filter=filter_for(source, conditions))
+        query = Query(text="", embedding=np.ones(6))
+        pool = source.fetch(query, 6, filter=filter_for(source, conditions))
         assert {int(name) for name in pool.document_ids} == expected

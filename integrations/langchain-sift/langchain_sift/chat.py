@@ -84,8 +84,11 @@ class ChatSIFT(BaseChatModel):
     @property
     def model_name(self) -> str:
         """Name or folder of the language model."""
-        model = self.engine.language_model.model
-        return str(getattr(model, "name_or_path", "") or type(model).__name__)
+        language_model: Any = self.engine.language_model
+        model = getattr(language_model, "model", None)  # a server's has none
+        return str(
+            getattr(model, "name_or_path", "") or language_model.name or type(model).__name__
+        )
 
     @property
     def _llm_type(self) -> str:
@@ -104,7 +107,10 @@ class ChatSIFT(BaseChatModel):
 
     def get_token_ids(self, text: str) -> list[int]:
         """Return the tokens of a text, as this model counts them (`trim_messages` does by it)."""
-        ids: list[int] = self.engine.language_model.token_ids(text)
+        language_model: Any = self.engine.language_model
+        if not hasattr(language_model, "token_ids"):
+            raise InvalidInputError(f"the server of {self.model_name!r} gives no tokens")
+        ids: list[int] = language_model.token_ids(text)
         return ids
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:

@@ -33,6 +33,7 @@ KEYS = {
     "citations",
     "is_refusal",
     "searched_for",
+    "left_out",
     "missing_names",
     "n_prompt_tokens",
     "n_new_tokens",

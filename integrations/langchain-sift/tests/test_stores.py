@@ -1,12 +1,13 @@
 """What holds over each kind of store: candidates with the store's vectors, and vectors by id."""
 
 import contextvars
+from pathlib import Path
 
 import numpy as np
 import pytest
 from langchain_core.documents import Document
 
-from langchain_sift import LangChainEmbedder, VectorStoreSource
+from langchain_sift import LangChainEmbedder, SIFTRetriever, VectorStoreSource
 from langchain_sift.sources import reader_of
 from sift_core import CandidateSource, InvalidInputError, Query, SiftError
 
@@ -136,3 +137,24 @@ def test_a_changed_text_has_no_vector(make_vector_store, documents):
 def test_the_in_memory_store_refuses_options(make_in_memory, documents, query):
     with pytest.raises(InvalidInputError, match=r"InMemoryVectorStore .* \['score_threshold'\]"):
         VectorStoreSource(make_in_memory(documents), {"score_threshold": 0.5}).fetch(query, 3)
+
+
+def test_a_line_of_the_guide_lets_chosen_documents_be_written_back(make_vector_store, question):
+    """Chroma refuses metadata that is nested."""
+    texts = ["plants make sugar from light", "copper conducts electricity", "bread is baked"]
+    ids = [f"00000000-0000-0000-0000-{i:012d}" for i in range(len(texts))]
+    documents = [
+        Document(id=key, page_content=text, metadata={"number": i})
+        for i, (key, text) in enumerate(zip(ids, texts, strict=True))
+    ]
+    store = make_vector_store(documents)
+    chosen = SIFTRetriever(vectorstore=store, k=2).invoke(question)
+    guide = (Path(__file__).parents[3] / "docs/guides/other-stores.md").read_text("utf-8")
+    line = "document.metadata |= " + guide.split("document.metadata |= ")[1].split("```")[0]
+    for document in chosen:
+        gain = document.metadata["sift"]["gain"]
+        exec(line, {"document": document})
+        assert document.metadata["sift_gain"] == gain
+        flat = {type(value) for value in document.metadata.values()}
+        assert flat <= {str, int, float, bool}
+    make_vector_store([]).add_documents(chosen)  # another one, of the same kind

@@ -10,10 +10,10 @@ from typing import Any
 from sift_core.answering.model.fair_lock import FairLock
 from sift_core.answering.model.generation_options import ListenerError
 from sift_core.answering.model.prompt_tokens import turn_ends
+from sift_core.answering.model.text_model import Generation
 from sift_core.answering.model.thoughts import BEGIN, END, split_thoughts
 from sift_core.checks import as_count
 from sift_core.errors import InvalidInputError, MissingDependencyError
-from sift_core.types import FinishReason
 
 try:
     import torch
@@ -31,26 +31,6 @@ _ON_REPETITION = frozenset(
 
 SAID_AGAIN = 60  # characters that make a repetition, and a whole turn at least; a guess
 _PASSAGE = re.compile(r"(?<=[.!?:]\s)|(?<=\n)")  # begins behind a sentence's end or a new line
-
-
-@dataclass(frozen=True, kw_only=True)
-class Generation:
-    """What a model wrote.
-
-    Args:
-        text: Without the prompt, special tokens, thoughts, and the stop string or repetition that
-            ended it.
-        n_prompt_tokens: What it read.
-        n_new_tokens: What it wrote, tokens of a stop string or a repetition included.
-        finish_reason: "stop" or "length".
-        thoughts: What stood before the text between <think> and </think>.
-    """
-
-    text: str
-    n_prompt_tokens: int
-    n_new_tokens: int
-    finish_reason: FinishReason
-    thoughts: str = ""
 
 
 def generate_batch(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
+from sift_core.answering.model.text_model import check_stop
 from sift_core.answering.model.thoughts import check_template_settings
-from sift_core.checks import as_count, as_number, check_text, short_repr
+from sift_core.checks import as_count, as_number, short_repr
 from sift_core.errors import AnswerError, InvalidInputError, MissingDependencyError
 from sift_core.options import ChoiceOptions
 
@@ -121,20 +122,6 @@ def _option_names(kind: type) -> frozenset[str]:
     for method in ("generate", "prepare_inputs_for_generation", "forward"):
         names |= inspect.signature(getattr(kind, method)).parameters.keys()
     return frozenset(names | _NOT_OF_MODELS) - _OURS - {"self", "kwargs"}
-
-
-def check_stop(stop: object) -> None:
-    """Refuse what is no sequence of texts that can end an answer.
-
-    Raises:
-        InvalidInputError: If it is none, or holds an empty text.
-    """
-    if isinstance(stop, str) or not isinstance(stop, Sequence):
-        raise InvalidInputError(f"`stop` must be a sequence of texts, got {short_repr(stop)}")
-    for text in stop:
-        check_text("stop", text)
-        if not text:
-            raise InvalidInputError("`stop` must not hold an empty text: it ends every answer")
 
 
 class ListenerError(Exception):

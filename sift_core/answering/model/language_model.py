@@ -15,16 +15,13 @@ from weakref import WeakKeyDictionary
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.fair_lock import lock_and_workers
-from sift_core.answering.model.generation import Generation, generate_batch
-from sift_core.answering.model.generation_options import (
-    check_options,
-    check_stop,
-    generation_errors,
-)
+from sift_core.answering.model.generation import generate_batch
+from sift_core.answering.model.generation_options import check_options, generation_errors
 from sift_core.answering.model.layers import activate, activate_pairs, active, layers_of
 from sift_core.answering.model.loading import NumberType, load, merged
 from sift_core.answering.model.prefix_cache import Prefix, read_prefix
-from sift_core.answering.model.prompt_tokens import CHUNK_SEPARATOR, Prompt, prompt_ids, text_ids
+from sift_core.answering.model.prompt_tokens import prompt_ids, text_ids
+from sift_core.answering.model.text_model import CHUNK_SEPARATOR, Generation, Prompt, check_stop
 from sift_core.answering.model.training import TokenWindow, rolling_windows, window_loss
 from sift_core.answering.model.weights_fingerprint import BaseWeights
 from sift_core.checks import as_count, check_text, short_repr
@@ -56,6 +53,8 @@ class LanguageModel:
         InvalidInputError: If the tokenizer has neither, or knows more tokens than the
             model, or the model carries an adapter that cannot be merged.
     """
+
+    takes_adapters = True  # as of `TextModel`
 
     def __init__(self, model: Any, tokenizer: Any, *, name: str = "") -> None:
         bos = tokenizer.bos_token_id
@@ -396,3 +395,7 @@ class LanguageModel:
             InvalidInputError: If the prompt is none, or the chat template refuses it.
         """
         return prompt_ids(self.tokenizer, prompt, self._prefix_id, template)
+
+    def n_prompt_tokens(self, prompt: Prompt, template: Mapping[str, Any] | None = None) -> int:
+        """Return how many tokens `prompt_ids` returns."""
+        return len(self.prompt_ids(prompt, template))

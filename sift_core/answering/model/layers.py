@@ -63,7 +63,7 @@ class LoraPair:
         low = functional.linear(x, self.a)
         check = check_of_work()
         if check is not None and low.requires_grad:
-            low.register_hook(lambda _: check(0.0))  # type: ignore[no-untyped-call]
+            low.register_hook(lambda _: check(0.0))  # type: ignore[no-untyped-call]  # on the way back
         low = low.flatten(0, -2)
         flat = output.flatten(0, -2)
         if output.dtype != self.a.dtype:

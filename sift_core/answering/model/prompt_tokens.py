@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from sift_core.answering.model.text_model import CHUNK_SEPARATOR, Prompt
 from sift_core.answering.model.thoughts import template_settings
 from sift_core.checks import as_messages, check_text
 from sift_core.errors import InvalidInputError, MissingDependencyError
@@ -29,11 +30,6 @@ try:
     from jinja2 import TemplateError
 except ImportError as error:
     raise MissingDependencyError("jinja2", extra="fine-tune") from error
-
-CHUNK_SEPARATOR = "\n\n"
-
-Prompt: TypeAlias = str | Sequence[Message]
-"""A text, or the messages of a chat, of which the last is to be answered."""
 
 # Encoded before a text from the middle of another one: SentencePiece's tokenizers add a space at
 # the start of whatever they read. The second is for texts that merge with a newline.

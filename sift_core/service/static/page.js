@@ -49,9 +49,8 @@ async function answered(text, n, signal) {
   signal.throwIfAborted();
   at("answers").hidden = at("jump").hidden = false;
   at("no-model").hidden = model !== null;
-  const options = { model, question: text, nContext: n, signal, say };
-  const ways = model === null ? [] : ["context", "fine_tune"];
-  const writing = ways.map((way) => writeAnswer(at("panels"), { ...options, way }));
+  const options = { model: model?.name, question: text, nContext: n, signal, say };
+  const writing = (model?.ways ?? []).map((way) => writeAnswer(at("panels"), { ...options, way }));
   const isWhole = await Promise.all([searched(text, n, signal), ...writing]);
   return isWhole.every(Boolean);
 }

@@ -19,11 +19,14 @@ export function useKey(text) {
   key = text.trim();
 }
 
-/** Return the models' names; the language model's, without a way to answer, is null if none. */
+/** Return the language model's name and the ways to answer that the page shows; null if none. */
 export async function languageModel(signal) {
   const { data } = await json(await call("v1/models", { signal }));
   const reading = data.find((model) => model.id.endsWith(":context"));
-  return reading ? reading.id.slice(0, -":context".length) : null;
+  if (!reading) return null;
+  const name = reading.id.slice(0, -":context".length);
+  const ways = ["context", "fine_tune"];
+  return { name, ways: ways.filter((way) => data.some(({ id }) => id === `${name}:${way}`)) };
 }
 
 /** Return what nearest neighbours, MMR and SIFT choose. */

@@ -6,6 +6,8 @@
     words-<token>.npz         the columns of a `LexicalIndex`; older versions do not write it
     folder.lock               held by whoever writes
 
+Without a manifest, what another tool has saved there is read (`other_tools`).
+
 Files of these names that the manifest does not name were left by a process that died; the next
 save deletes them, and no others.
 """
@@ -27,6 +29,7 @@ from sift_core.errors import CandidateSourceError
 from sift_core.files import DAMAGE, file_checksum, json_checksum, lock, sync_folder, write_durably
 from sift_core.sources.faiss.documents import DocumentTable, Row
 from sift_core.sources.faiss.entries import faiss, starting_form
+from sift_core.sources.faiss.other_tools import find_files, read_files
 from sift_core.sources.lexical_index import FORMAT as WORDS_FORMAT
 from sift_core.sources.lexical_index import LexicalIndex
 from sift_core.types import Document
@@ -63,19 +66,22 @@ class IndexFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self._known: str | None = None  # the manifest that was last read or written
+        self._is_others = False  # whether another tool wrote what was read
         self._lock: weakref.finalize[Any, IndexFolder] | None = None  # lets go when it is called
 
     def is_same_as(self, path: Path) -> bool:
-        """Return whether a path leads here."""
+        """Return whether a path leads here, and this may write here."""
+        if self._is_others:
+            return False
         return path.is_dir() and self.path.is_dir() and path.samefile(self.path)
 
     def holds_index(self) -> bool:
-        """Return whether there is a saved state.
+        """Return whether there is a saved state, or an index of another tool.
 
         Raises:
             CandidateSourceError: If there is a manifest that cannot be used.
         """
-        return self._manifest() is not None
+        return self._manifest() is not None or find_files(self.path) is not None
 
     def read(self) -> SavedIndex:
         """Return what was saved last; a save by another process meanwhile does no harm.
@@ -86,10 +92,7 @@ class IndexFolder:
         for is_last in (False, False, True):
             manifest = self._manifest()
             if manifest is None:
-                raise CandidateSourceError(
-                    f"{str(self.path)!r} holds no saved source: it has no {MANIFEST}; is it the "
-                    f"right folder?"
-                )
+                return self._read_others()
             try:
                 saved = self._read(manifest, may_lack_words=is_last)
             except FileNotFoundError as error:  # replaced while it was read
@@ -105,6 +108,18 @@ class IndexFolder:
                 return saved
         raise AssertionError("the last round returns or raises")
 
+    def _read_others(self) -> SavedIndex:
+        found = find_files(self.path)
+        if found is None:
+            raise CandidateSourceError(
+                f"{str(self.path)!r} holds no saved source: it has no {MANIFEST}; is it the right "
+                f"folder?"
+            )
+        index, documents = read_files(found)
+        self._is_others = True
+        words = LexicalIndex.empty()  # counted when they are first looked up
+        return SavedIndex(index=index, documents=documents, words=words, embedder_name=None)
+
     def acquire(self) -> None:
         """Become the only writer, until `release` or the death of the process.
 
@@ -114,6 +129,11 @@ class IndexFolder:
         """
         if self._lock is not None:
             return
+        if self._is_others:
+            raise CandidateSourceError(
+                f"{str(self.path)!r} was filled by another tool and is only read; save the source "
+                f"into another folder"
+            )
         self._lock = weakref.finalize(self, _lock(self.path))
         try:
             manifest = self._manifest()  # looked at again, now that nobody else writes

@@ -1,4 +1,4 @@
-"""Vectors of points that are looked up by id."""
+"""Points that are looked up by id, or by the document that they are of."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from operator import methodcaller
 from typing import Any
 
-from qdrant_client import AsyncQdrantClient, QdrantClient
+from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from sift_core.errors import InvalidInputError
 from sift_core.pacing import paced
+from sift_core.places import DOCUMENT_KEYS
 from sift_core.sources.qdrant.calls import STORE_ERRORS, Steps, arun, failure, run
-from sift_core.sources.qdrant.points import dense_vector, vectors_wanted
-from sift_core.types import FloatArray
+from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY, dense_vector, vectors_wanted
+from sift_core.sources.qdrant.source import QdrantSource
+from sift_core.types import Document, FloatArray
 
 VECTORS_A_REQUEST = 1000  # some 10 MB of JSON with vectors of 1,000 numbers. Guess.
 _USUAL_DIMENSION = 768  # for the pace at which vectors are asked for. Guess.
@@ -72,6 +74,37 @@ async def astored_vectors(
         if isinstance(client, QdrantClient):
             return await asyncio.to_thread(run, client, steps)
         return await arun(client, steps)
+
+
+def stored_documents(
+    source: QdrantSource, name: str, document_key: str | None = None, *, n: int = 10_000
+) -> dict[str, Document]:
+    """Return the documents that have an id, or are passages of a document, by their points' ids.
+
+    Args:
+        source: With a `QdrantClient`.
+        name: The id of one, or what the metadata calls the document that it is of.
+        document_key: Metadata key of that. Default: one of `DOCUMENT_KEYS`.
+        n: How many at most. Default: 10,000.
+
+    Raises:
+        CandidateSourceError: If Qdrant fails, or refuses filters by keys without an index.
+    """
+    keys = [DOCUMENT_ID_KEY, *(DOCUMENT_KEYS if document_key is None else [document_key])]
+    same = models.MatchValue(value=name)
+    conditions: list[Any] = [models.FieldCondition(key=key, match=same) for key in keys]
+    if (spelled := point_id(name)) is not None:
+        conditions.append(models.HasIdCondition(has_id=[spelled]))
+    stored = source.collection()
+    points, _ = stored.ask(
+        "read from",
+        "scroll",
+        scroll_filter=models.Filter(should=conditions),
+        limit=n,
+        with_payload=True,
+        with_vectors=False,
+    )
+    return {str(point.id): stored.reader.document(point) for point in points}
 
 
 def _stored(

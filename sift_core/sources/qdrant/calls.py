@@ -167,7 +167,9 @@ class Failure:
         if len(cause) > LONGEST_CAUSE:
             cause = f"{cause[:LONGEST_CAUSE]} …"
         told = f"Qdrant could not {action} {place}: {cause}; {advice or self.advice}{again}"
-        return CandidateSourceError(told, retry_after_s=self.retry_after_s)
+        return CandidateSourceError(
+            told, retry_after_s=self.retry_after_s, is_lasting=self.is_refusal
+        )
 
 
 def failure(error: Exception, client: QdrantClient | AsyncQdrantClient) -> Failure:

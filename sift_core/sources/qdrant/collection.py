@@ -96,6 +96,23 @@ class Collection:
         """Return the embedder that the collection names; None where there is no such name."""
         return recorded_embedder(self.information()) if self.exists() else None
 
+    def vector_to_search(self, name: str | None) -> str:
+        """Return the dense vector of this name. Default: the unnamed one, else the only one.
+
+        Raises:
+            InvalidInputError: If there is none, or there are several to choose from.
+        """
+        sizes = dense_sizes(self.information())
+        if name is None and len(sizes) == 1:
+            return next(iter(sizes))
+        if (name or "") not in sizes:
+            got = "none was named" if name is None else f"got {name!r}"
+            raise InvalidInputError(
+                f"collection {self.name!r} has the dense vectors {sizes} (names and dimensions), "
+                f"{got}; pass one as `vector_name` (--vector-name)"
+            )
+        return name or ""
+
     def prepare(self, *, embedder_name: str, dimension: int) -> float:
         """Create the collection, or check that it suits an embedder; return its `mean_length`."""
         if not self.exists():
@@ -274,6 +291,7 @@ def vector_advice(information: models.CollectionInfo) -> str:
     """Return what to look at where a collection refuses a search."""
     sizes = ", ".join(f"{name!r} of {n}" for name, n in dense_sizes(information).items())
     return (
-        f"its dense vectors are {sizes or 'none'} (dimensions): is `vector_name` one of them, is "
-        f"the filter right, and were both embedded by one model?"
+        f"its dense vectors are {sizes or 'none'} (dimensions): is `vector_name` "
+        f"(--vector-name) one of them, is the filter right, and were both embedded by one model "
+        f"(--embedder)?"
     )

@@ -14,14 +14,8 @@ from sift_core.errors import CandidateSourceError, EmptyEntryWarning, InvalidInp
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.sources.content_ids import is_content_of
 from sift_core.sources.contract import as_sample
-from sift_core.types import (
-    CandidatePool,
-    Document,
-    DocumentSample,
-    FloatArray,
-    Metadata,
-    Query,
-)
+from sift_core.sources.layouts import TEXT_KEYS, Entry, read_entry, take_text
+from sift_core.types import CandidatePool, Document, DocumentSample, FloatArray, Query
 
 # Payload key of a document's own id, written by `index_documents`. Qdrant's own ids are
 # integers or UUIDs, which a document's id seldom is.
@@ -36,14 +30,15 @@ class PointReader:
         place: What error messages call the store, for instance "Qdrant collection 'docs'".
         vector_name: Which named vector to read; "" for the unnamed one.
         text_key: Payload key of the chunk's text; dots lead into nested objects, unless the
-            payload has a key that is spelled with them.
+            payload has a key that is spelled with them. Default: "text" where `payload` wrote it,
+            else where other tools keep it (`sift_core.sources.layouts`).
         checks_contents: Whether to refuse a document that is not what its content id was made
             from: for a folder, since local mode keeps no checksums. 15 µs a document.
     """
 
     place: str = "the Qdrant collection"
     vector_name: str = ""
-    text_key: str = "text"
+    text_key: str | None = None
     checks_contents: bool = False
     _seen: set[str] = field(default_factory=set, repr=False, compare=False)
 
@@ -99,7 +94,7 @@ class PointReader:
         Raises:
             CandidateSourceError: If none of several has one, or the first that is read.
         """
-        texts = [self._text(self._payload(point)) for point in points]
+        texts = [self._entry(point).text for point in points]
         if texts and None not in texts:  # as nearly always
             self._seen.add("")
             return points
@@ -112,7 +107,7 @@ class PointReader:
             self._seen.update(new)
             warn(
                 f"{len(new)} point(s) of {self.place} are left out, since they have no text under "
-                f"{self.text_key!r}: {short_repr(new)}; delete them, or write them anew",
+                f"{self._text_keys}: {short_repr(new)}; delete them, or write them anew",
                 EmptyEntryWarning,
             )
         return kept
@@ -124,37 +119,47 @@ class PointReader:
             InvalidInputError: If the metadata has a key that the payload needs for itself.
         """
         payload = dict(document.metadata)
-        for key in (self.text_key, DOCUMENT_ID_KEY):
+        text_key = self.text_key or TEXT_KEYS[0]
+        for key in (text_key, DOCUMENT_ID_KEY):
             if key in payload:
                 raise InvalidInputError(
                     f"the metadata of document {document.document_id!r} must not have the key "
                     f"{key!r}, which the payload keeps for itself; rename it"
                 )
-        payload[self.text_key] = document.text
+        payload[text_key] = document.text
         payload[DOCUMENT_ID_KEY] = document.document_id
         return payload
+
+    def document(self, point: Any) -> Document:
+        """Return the document that a point holds.
+
+        Raises:
+            CandidateSourceError: If it lacks its text, or is not what was stored.
+        """
+        entry = self._entry(point)
+        text = self._text(point, entry)
+        if self.checks_contents and DOCUMENT_ID_KEY in point.payload:
+            self._check_content(point, entry)
+        name = str(entry.document_id or point.id)
+        return Document(document_id=name, text=text, metadata=entry.metadata)
 
     def _columns(self, points: Sequence[Any], d: int | None) -> dict[str, Any]:
         """Return the columns of a pool or a sample, by name."""
         embeddings = dense_vectors(
             points, vector_name=self.vector_name, dimension=d, place=self.place
         )
-        point_ids = [point.id for point in points]
-        payloads = [self._payload(point) for point in points]
-        texts = list(map(self._take_text, point_ids, payloads))
-        ids = [
-            str(payload.pop(DOCUMENT_ID_KEY, point_id))
-            for point_id, payload in zip(point_ids, payloads, strict=True)
-        ]
+        entries = list(map(self._entry, points))
+        texts = [self._text(*pair) for pair in zip(points, entries, strict=True)]
+        ids = [str(entry.document_id or p.id) for p, entry in zip(points, entries, strict=True)]
         if self.checks_contents:
-            for point, document_id, text, rest in zip(points, ids, texts, payloads, strict=True):
+            for point, entry in zip(points, entries, strict=True):
                 if DOCUMENT_ID_KEY in (point.payload or {}):
-                    self._check_content(point.id, document_id, text, rest)
+                    self._check_content(point, entry)
         return {
             "document_ids": ids,
             "texts": texts,
             "embeddings": embeddings,
-            "metadata": payloads,
+            "metadata": [entry.metadata for entry in entries],
         }
 
     def check(self, point: Any) -> None:
@@ -163,49 +168,45 @@ class PointReader:
         Raises:
             CandidateSourceError: Naming it.
         """
-        payload = self._payload(point)
-        text = self._take_text(point.id, payload)
-        self._check_content(point.id, str(payload.pop(DOCUMENT_ID_KEY)), text, payload)
+        entry = self._entry(point)
+        self._text(point, entry)
+        self._check_content(point, entry)
 
-    def _payload(self, point: Any) -> dict[str, Any]:
-        """Return a copy of a point's payload, which a damaged folder may have made anything."""
+    def _entry(self, point: Any) -> Entry:
+        """Return the document of a point, whose payload a damaged folder may have made anything."""
         payload = point.payload or {}
         if not isinstance(payload, Mapping):
             raise CandidateSourceError(
                 f"point {point.id} of {self.place} has a payload that is no mapping, but "
                 f"{type(payload).__name__}; restore the folder, or index again into another"
             )
-        return dict(payload)
+        if DOCUMENT_ID_KEY not in payload:
+            return read_entry(payload, self.text_key)
+        rest = dict(payload)
+        text = take_text(rest, self.text_key or TEXT_KEYS[0])
+        return Entry(text, rest, str(rest.pop(DOCUMENT_ID_KEY)))
 
-    def _check_content(
-        self, point_id: object, document_id: str, text: str, metadata: Metadata
-    ) -> None:
-        if not is_content_of(str(point_id), document_id, text, metadata):
+    def _check_content(self, point: Any, entry: Entry) -> None:
+        document_id, text = str(entry.document_id), str(entry.text)
+        if not is_content_of(str(point.id), document_id, text, entry.metadata):
             raise CandidateSourceError(
-                f"point {point_id} of {self.place} is not the document that was stored: damaged, "
+                f"point {point.id} of {self.place} is not the document that was stored: damaged, "
                 f"or changed by something else; restore the folder, or index again into another"
             )
 
-    def _take_text(self, point_id: object, payload: dict[str, Any]) -> str:
-        """Return a payload's text and take it out, so that metadata holds the rest."""
-        text = self._text(payload)
-        if text is None:
+    def _text(self, point: Any, entry: Entry) -> str:
+        if entry.text is None:
             raise CandidateSourceError(
-                f"point {point_id} of {self.place} has no text under {self.text_key!r}, only "
-                f"{sorted(payload)}; pass the right `text_key` (dots lead into nested objects)"
+                f"point {point.id} of {self.place} has no text under {self._text_keys}, only "
+                f"{sorted(point.payload or {})}; pass the right `text_key`, or --text-key (dots "
+                f"lead into nested objects)",
+                is_lasting=True,
             )
-        return text
+        return entry.text
 
-    def _text(self, payload: dict[str, Any]) -> str | None:
-        """Return a payload's text and take it out; None where it has none."""
-        holder, key = payload, self.text_key
-        while key not in holder and "." in key:
-            outer, key = key.split(".", 1)
-            if not isinstance(holder.get(outer), Mapping):
-                break
-            holder[outer] = holder = dict(holder[outer])  # the client's object stays whole
-        text = holder.pop(key, None)
-        return text if isinstance(text, str) else None
+    @property
+    def _text_keys(self) -> str:
+        return " or ".join(map(repr, [self.text_key] if self.text_key else TEXT_KEYS))
 
 
 def vectors_wanted(vector_name: str | None) -> bool | list[str]:
@@ -297,8 +298,9 @@ def _vector(point: Any, vector_name: str, place: str) -> Any:
     if vector_name not in vector:
         raise CandidateSourceError(
             f"point {point.id} of {place} has the vectors {sorted(map(str, vector))} but not "
-            f"{vector_name!r}; pass a dense one as `vector_name`, or leave such points "
-            f"out by a filter with HasVectorCondition(has_vector={vector_name!r})"
+            f"{vector_name!r}; pass a dense one as `vector_name` (--vector-name), or leave such "
+            f"points out by a filter with HasVectorCondition(has_vector={vector_name!r})",
+            is_lasting=True,
         )
     return vector[vector_name]
 
@@ -306,7 +308,9 @@ def _vector(point: Any, vector_name: str, place: str) -> Any:
 def _no_vector(point: object, place: str, wanted: str, vector: Any) -> CandidateSourceError:
     got = "none" if vector is None else f"shape {_shape(vector)}"
     return CandidateSourceError(
-        f"point {point} of {place} must have {wanted}, got {got}; choose another `vector_name`"
+        f"point {point} of {place} must have {wanted}, got {got}; choose another `vector_name` "
+        f"(--vector-name)",
+        is_lasting=True,
     )
 
 

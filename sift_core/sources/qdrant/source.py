@@ -72,7 +72,8 @@ class QdrantSource(LexicalFetching):
         collection: Name of the collection, or an alias.
         vector_name: Which of the collection's dense vectors to search; "" for the unnamed
             one. Other vectors, sparse ones and multivectors may stand beside it.
-        text_key: Payload key of the chunk's text; dots lead into nested objects.
+        text_key: Payload key of the chunk's text; dots lead into nested objects. Default: "text",
+            else where LangChain, LlamaIndex and Haystack keep it, with the metadata beside it.
         embedder_name: Model behind the vectors; queries made by another are refused.
         search_params: Qdrant's own, for instance `hnsw_ef` or `exact`. Quantised vectors are
             ranked again by the originals unless `quantization` in it says otherwise (local
@@ -96,7 +97,7 @@ class QdrantSource(LexicalFetching):
         collection: str,
         *,
         vector_name: str = "",
-        text_key: str = "text",
+        text_key: str | None = None,
         embedder_name: str | None = None,
         search_params: models.SearchParams | None = None,
         score_threshold: float | None = None,
@@ -108,7 +109,7 @@ class QdrantSource(LexicalFetching):
                 f"`client` must be a QdrantClient or an AsyncQdrantClient, got "
                 f"{type(client).__name__}; QdrantClient(url=…) makes one"
             )
-        check_text("text_key", text_key)
+        check_text("text_key", "" if text_key is None else text_key)
         self._client = client
         self._collection = collection
         self._reader = PointReader(
@@ -151,7 +152,7 @@ class QdrantSource(LexicalFetching):
             InvalidInputError: If an argument cannot be used, a query is another embedder's,
                 or the collection is empty.
         """
-        return run(self._blocking().client, self._fetched(queries, n_candidates, filter))
+        return run(self.collection().client, self._fetched(queries, n_candidates, filter))
 
     async def afetch_batch(
         self, queries: Sequence[Query], n_candidates: int, *, filter: models.Filter | None = None
@@ -226,7 +227,7 @@ class QdrantSource(LexicalFetching):
         if self._requests.prefetch is not None:  # which may look for words in its own way
             return False
         if self._mean_length is None and isinstance(self._client, QdrantClient):
-            self._mean_length = mean_length(self._blocking().information())
+            self._mean_length = mean_length(self.collection().information())
         return self._mean_length != 0
 
     def look_up(
@@ -247,7 +248,7 @@ class QdrantSource(LexicalFetching):
             CandidateSourceError: As `fetch_batch`.
             InvalidInputError: As `fetch_batch`.
         """
-        return run(self._blocking().client, self._looked_up(query, lookups, filter))
+        return run(self.collection().client, self._looked_up(query, lookups, filter))
 
     async def alook_up(
         self, query: Query, lookups: Sequence[Lookup], *, filter: models.Filter | None = None
@@ -314,7 +315,7 @@ class QdrantSource(LexicalFetching):
                 be used, or the client is an `AsyncQdrantClient`.
         """
         n_documents = check_sample_arguments(n_documents, generator)
-        return self._blocking().sample(n_documents, generator)
+        return self.collection().sample(n_documents, generator)
 
     def prepare(self, *, embedder_name: str, dimension: int) -> None:
         """Create the collection (cosine, with words), or check that it suits an embedder.
@@ -324,7 +325,7 @@ class QdrantSource(LexicalFetching):
             InvalidInputError: If the collection has no such dense vector, or holds vectors
                 of another dimension or embedder.
         """
-        self._mean_length = self._blocking().prepare(
+        self._mean_length = self.collection().prepare(
             embedder_name=embedder_name, dimension=dimension
         )
         self._adopt(embedder_name)
@@ -338,7 +339,7 @@ class QdrantSource(LexicalFetching):
             CandidateSourceError: If Qdrant fails.
             InvalidInputError: If the collection names another embedder than this source.
         """
-        collection = self._blocking()
+        collection = self.collection()
         self._adopt(collection.embedder_name())
         return collection.content_ids()
 
@@ -346,7 +347,7 @@ class QdrantSource(LexicalFetching):
         self, content_ids: Sequence[str], documents: Sequence[Document], embeddings: FloatArray
     ) -> None:
         """Store documents with embeddings (n, d); returns when Qdrant has applied it all."""
-        collection = self._blocking()
+        collection = self.collection()
         if self._mean_length is None:
             information = collection.information()
             collection.check_datatype(information)
@@ -355,7 +356,7 @@ class QdrantSource(LexicalFetching):
 
     def remove(self, content_ids: Sequence[str]) -> None:
         """Delete points; returns when Qdrant has applied it."""
-        self._blocking().remove(content_ids)
+        self.collection().remove(content_ids)
 
     def flush(self) -> None:
         """Do nothing: each call is durable when it returns."""
@@ -373,7 +374,8 @@ class QdrantSource(LexicalFetching):
             )
         self.embedder_name = recorded
 
-    def _blocking(self) -> Collection:
+    def collection(self) -> Collection:
+        """Return the collection with the client that reaches it, which must be a blocking one."""
         if isinstance(self._client, AsyncQdrantClient):
             raise InvalidInputError(
                 "an AsyncQdrantClient serves `afetch` and `afetch_batch` only; await these, or "

@@ -64,7 +64,7 @@ class EngineLLM(LLM):
             context_window=model.window,
             num_output=self._engine.max_new_tokens,
             is_chat_model=True,
-            model_name=model.model.config.name_or_path or type(model.model).__name__,
+            model_name=model.name or type(model).__name__,
         )
 
     @llm_chat_callback()

@@ -11,44 +11,38 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from sift_core.addresses import http_client
-from sift_core.checks import as_count, as_number, check_text, short_repr
-from sift_core.errors import (
-    AdapterServerError,
-    InvalidInputError,
-    MissingDependencyError,
-    SiftError,
+# First: transformers imports httpx too, and would be named where that is missing.
+from sift_core.answering.servers.connection import (
+    Connection,
+    check_url,
+    message_of,
+    sampling_fields,
 )
 
-try:  # before transformers, which imports httpx too and would be named in its place
-    import httpx
-except ImportError as error:
-    raise MissingDependencyError("httpx", extra="vllm") from error
-
+# isort: split
 from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME, Adapter
-from sift_core.answering.model.generation import Generation
-from sift_core.answering.model.generation_options import GumbelNoise, check_stop
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.layers import active
 from sift_core.answering.model.prefix_cache import Prefix
-from sift_core.answering.model.prompt_tokens import Prompt
+from sift_core.answering.model.text_model import Generation, Prompt, check_stop
 from sift_core.answering.model.weights_fingerprint import digest_of
+from sift_core.checks import as_count, check_text, short_repr
+from sift_core.errors import AdapterServerError, InvalidInputError, SiftError
+
+if TYPE_CHECKING:
+    import openai
 
 logger = logging.getLogger(__name__)
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # values that `--max-lora-rank` takes
-_SAMPLING = ("temperature", "top_p", "top_k", "min_p")
-_LONGEST_MESSAGE = 500  # characters of a server's message; a guess
-# JSON of another shape, or nested too deeply
-_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _ENABLE = "start `vllm serve` with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora"
 
 
@@ -104,42 +98,22 @@ class VllmGenerator:
         ids = self._language_model.check_prompt(prompt, max_new_tokens, template)
         criteria = [*(options.pop("stopping_criteria", None) or [])]
         request = {"prompt": ids, "max_tokens": max_new_tokens, "stop": [*stop]}
-        request |= _sampling_fields(options)
-
-        def is_over() -> bool:
-            return any(criterion(None, None) for criterion in criteria)
+        request |= sampling_fields(options, "vLLM")
+        if "logits_processor" in options:
+            # -1 and 0: no limit, whatever the model's own settings there say.
+            request |= {"top_k": -1, "min_p": 0.0}
 
         learned: Any = active(self._language_model.model)
         model = self._server.base_model if learned is None else self._server.load(learned)
-        texts: list[str] = []
-        reason, n_new = None, None
+        usage = {"stream_options": {"include_usage": True}}
+        request = {"model": model, **request, **usage}
         try:
-            with closing(self._server.write({"model": model, **request})) as pieces:
-                while not is_over() and (piece := next(pieces, None)) is not None:
-                    reason = reason or piece.finish_reason
-                    n_new = piece.n_new_tokens or n_new
-                    if piece.text:
-                        texts.append(piece.text)
-                        if on_text is not None:
-                            on_text(piece.text)
+            written = self._server.write(request, criteria=criteria, on_text=on_text)
         finally:
             if learned is not None:
                 with _log_errors():  # the text is complete all the same
                     self._server.unload(model)
-        return Generation(
-            text="".join(texts),
-            n_prompt_tokens=len(ids),
-            n_new_tokens=n_new or len(texts),  # a piece has a token at least
-            finish_reason="length" if reason == "length" else "stop",
-        )
-
-
-class WrittenPiece(NamedTuple):
-    """One event of a stream of text."""
-
-    text: str  # new text, perhaps empty
-    finish_reason: str | None  # None before the text ends
-    n_new_tokens: int | None  # tokens of the whole text; None before the last event
+        return replace(written, n_prompt_tokens=len(ids))
 
 
 class VllmServer:
@@ -188,25 +162,20 @@ class VllmServer:
         if folder_there is not None and not folder_there.startswith("/"):
             # vLLM takes any other path that it does not find for a name on the hub.
             raise InvalidInputError(f"`folder_there` must begin with /, got {folder_there!r}")
-        headers = {}
-        if api_key is not None:
-            if not (
-                api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key != ""
-            ):
-                raise InvalidInputError(
-                    "`api_key` must be printable ASCII without spaces around it: a header"
-                )
-            headers = {"authorization": f"Bearer {api_key}"}
         self.base_model = base_model
         self._folder = Path(os.path.abspath(folder))
         self._folder_there = (folder_there or str(self._folder)).rstrip("/")
         self._n_kept = as_count("n_kept", n_kept, minimum=0)
-        self._url, self._api_key = _check_url(url), api_key
-        self._timeout_s = as_number("timeout_s", timeout_s, above=0)
-        make = partial(
-            httpx.Client, base_url=f"{self._url}/v1", headers=headers, timeout=self._timeout_s
+        self._url = str(check_url("url", url)).rstrip("/").removesuffix("/v1").rstrip("/")
+        self._connection = Connection(
+            f"{self._url}/v1",
+            called="vLLM",
+            error=AdapterServerError,
+            api_key=api_key,
+            timeout_s=timeout_s,
+            max_retries=0,  # an adapter may be loaded though the answer is lost
         )
-        self._client = http_client(make, self._url)
+        self.write = partial(self._connection.write, "completions", advise=_advise)
         self._lock = threading.Lock()
         self._n_users: dict[str, int] = {}  # 0 for adapters that are kept, longest unused first
         self._owned: set[str] = set()  # to be unloaded from here, also after a lost answer
@@ -217,51 +186,16 @@ class VllmServer:
         Raises:
             AdapterServerError: If the server is gone, late, no vLLM, or serves another model.
         """
-        purpose = "list its models"
-        with self._translate_errors(purpose):
-            answer = self._client.get("models").raise_for_status()
-        try:
-            cards = answer.json()["data"]
-            names = {str(card["id"]) for card in cards}
-            roots = {str(card["root"]) for card in cards if card.get("root")}
-        except _MALFORMED as error:
-            raise self._refusal(purpose, answer) from error
+        cards = self._connection.models(_advise)
+        names = {card["id"] for card in cards}
+        roots = {str(card["root"]) for card in cards if card.get("root")}
         if self.base_model not in names | roots:
+            listed = self._connection.clean(", ".join(sorted(names))) or "no model"
             raise AdapterServerError(
-                f"{self._url} serves {self._clean(', '.join(sorted(names))) or 'no model'}, and "
-                f"not {self.base_model!r}, for which the adapter is; pass `base_model` as given "
-                f"to `vllm serve`"
+                f"{self._url} serves {listed}, and not {self.base_model!r}, for which the adapter "
+                f"is; pass `base_model` as given to `vllm serve`"
             )
         return names
-
-    def write(self, request: Mapping[str, Any]) -> Generator[WrittenPiece, None, None]:
-        """Yield a text as the server writes it. Closing the generator ends the writing.
-
-        Args:
-            request: Body of /v1/completions, `model` included, without the fields of streaming.
-
-        Raises:
-            AdapterServerError: If the server is gone, late, refuses, or breaks off.
-        """
-        body = {**request, "stream": True, "stream_options": {"include_usage": True}}
-        with (
-            self._translate_errors("write a text"),
-            self._client.stream("POST", "completions", json=body) as answer,
-        ):
-            if not answer.is_success:
-                answer.read()  # `_translate_errors` quotes it
-            rest = ""
-            # `Response.iter_lines` also ends one at U+2028, which vLLM's JSON holds as it is.
-            for text in answer.raise_for_status().iter_text():
-                *lines, rest = (rest + text).split("\n")
-                for line in lines:
-                    if line.rstrip() == "data: [DONE]":
-                        return
-                    if line.startswith("data:"):
-                        yield self._read_piece(line.removeprefix("data:"))
-            if rest.rstrip() == "data: [DONE]":  # a proxy may drop the last line's end
-                return
-        raise AdapterServerError(f"vLLM at {self._url} broke off a text; its log says more")
 
     def name(self, adapter: Adapter) -> str:
         """Return the server's name of an adapter: 64 hexadecimal digits, by its content.
@@ -349,7 +283,7 @@ class VllmServer:
                     self._remove(name)
                 self._delete_folder(name)
             self._n_users.clear()
-            self._client.close()
+            self._connection.close()
 
     def __enter__(self) -> VllmServer:
         return self
@@ -370,8 +304,8 @@ class VllmServer:
         path = f"{self._folder_there}/{name}"
         body = {"lora_name": name, "lora_path": path, "load_inplace": False}
         try:
-            with self._translate_errors(f"load {path}", adapter.rank):
-                self._client.post("load_lora_adapter", json=body).raise_for_status()
+            advise = partial(_advise, rank=adapter.rank)
+            self._connection.post("load_lora_adapter", body, f"load {path}", advise)
         except AdapterServerError as error:
             if error.status is None:
                 raise  # it may be loaded or not: `close` unloads it
@@ -387,10 +321,13 @@ class VllmServer:
         self._n_users.pop(name, None)
         if name not in self._owned:
             return
-        with self._translate_errors("unload an adapter"):
-            answer = self._client.post("unload_lora_adapter", json={"lora_name": name})
-            if answer.status_code != 404 or _message_of(answer) is None:  # else it is unknown there
-                answer.raise_for_status()
+        body = {"lora_name": name}
+        try:
+            self._connection.post("unload_lora_adapter", body, "unload an adapter", _advise)
+        except AdapterServerError as error:
+            answer = getattr(error.__cause__, "response", None)
+            if error.status != 404 or message_of(answer) is None:  # else it is unknown there
+                raise
         self._owned.discard(name)
         self._delete_folder(name)
 
@@ -413,78 +350,6 @@ class VllmServer:
     def _delete_folder(self, name: str) -> None:
         shutil.rmtree(self._folder / name, ignore_errors=True)  # what stays costs room alone
 
-    @contextmanager
-    def _translate_errors(self, purpose: str, rank: int = 0) -> Iterator[None]:
-        """Raise AdapterServerError for what httpx raises in the block."""
-        try:
-            yield
-        except httpx.HTTPStatusError as error:
-            raise self._refusal(purpose, error.response, rank) from error
-        except httpx.TimeoutException as error:
-            raise AdapterServerError(
-                f"vLLM at {self._url} did not answer {error.request.url.path} in "
-                f"{self._timeout_s:g} s; it is too busy or hangs: ask again, or pass a longer "
-                f"`timeout_s`"
-            ) from error
-        except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: `close` was called
-            raise AdapterServerError(
-                f"vLLM at {self._url} could not be asked to {purpose}: "
-                f"{self._clean(str(error)) or type(error).__name__}; is it running there?"
-            ) from error
-
-    def _read_piece(self, event: str) -> WrittenPiece:
-        try:
-            content = json.loads(event)
-            if "error" in content:
-                message = self._clean(str(content["error"]["message"]))
-                raise AdapterServerError(f"vLLM at {self._url} broke off a text: {message}")
-            usage, choice = content.get("usage") or {}, (content["choices"] or [{}])[0]
-            text, reason = choice.get("text") or "", choice.get("finish_reason")
-            return WrittenPiece(text, reason, usage.get("completion_tokens"))
-        except _MALFORMED as error:
-            raise AdapterServerError(
-                f"vLLM at {self._url} wrote no event of a text: {self._clean(event)!r}; is it vLLM?"
-            ) from error
-
-    def _refusal(self, purpose: str, answer: httpx.Response, rank: int = 0) -> AdapterServerError:
-        status, message = answer.status_code, _message_of(answer)
-        said = self._clean(answer.text if message is None else message) or "without a word"
-        advice = _advise(status, message, rank)
-        return AdapterServerError(
-            f"vLLM at {self._url} did not {purpose}: {status} {said}; {advice}", status=status
-        )
-
-    def _clean(self, text: str) -> str:
-        """Return a server's words as one short line without the key."""
-        if self._api_key is not None:
-            text = text.replace(self._api_key, "***")
-        text = "".join(c if c.isprintable() else " " for c in text)
-        return " ".join(text.split())[:_LONGEST_MESSAGE]
-
-
-def _check_url(url: str) -> str:
-    """Return an address without /v1. No refusal shows it, since it may hold a secret."""
-    try:
-        parsed = httpx.URL(url.strip().rstrip("/").removesuffix("/v1"))
-    except (httpx.InvalidURL, TypeError, AttributeError) as error:
-        raise InvalidInputError("`url` must be vLLM's address, http://127.0.0.1:8000") from error
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise InvalidInputError("`url` must begin with http:// or https:// and name a host")
-    if parsed.userinfo or parsed.query or parsed.fragment:
-        raise InvalidInputError(
-            "`url` must have no password, query or fragment; pass a key as `api_key`"
-        )
-    return str(parsed).rstrip("/")
-
-
-def _message_of(answer: httpx.Response) -> str | None:
-    """Return vLLM's message of an error, in its older or newer form; None if it is not vLLM's."""
-    try:
-        body = answer.json()
-        return str(body.get("error", body)["message"])
-    except _MALFORMED:
-        return None
-
 
 def _larger_rank(rank: int) -> str:
     """Return what to do where a rank is above the server's."""
@@ -495,8 +360,9 @@ def _larger_rank(rank: int) -> str:
     return f"start `vllm serve` with --max-lora-rank {larger} or more, or {lower}"
 
 
-def _advise(status: int, message: str | None, rank: int) -> str:
+def _advise(error: openai.APIStatusError, message: str | None, rank: int = 0) -> str:
     """Return what to do about a refusal; `rank` is that of the refused adapter."""
+    status = error.status_code
     if status == 401:
         return "pass the `api_key` that it was started with"
     if status == 403 or (message is None and status in (404, 405)):
@@ -514,33 +380,6 @@ def _advise(status: int, message: str | None, rank: int) -> str:
     if status == 404:
         return "pass its own path of the folder as `folder_there`, and let its user read it"
     return "its log says more"
-
-
-def _sampling_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of /v1/completions for options of `LanguageModel.generate`.
-
-    Raises:
-        InvalidInputError: If an option has no counterpart there.
-    """
-    rest = dict(options)
-    penalty, is_sampled = rest.pop("repetition_penalty", None), rest.pop("do_sample", False)
-    settings = {name: rest.pop(name, None) for name in _SAMPLING}
-    processors = [*(rest.pop("logits_processor", None) or [])]
-    if rest or not all(isinstance(one, GumbelNoise) for one in processors):
-        names = ", ".join(sorted(rest)) or "logits_processor"
-        raise InvalidInputError(
-            f"vLLM is not asked for {short_repr(names)} from here; there are do_sample, "
-            f"{', '.join(_SAMPLING)}, repetition_penalty and what `seeded` returns"
-        )
-    if processors:
-        noise = processors[0]
-        settings = {"temperature": noise.temperature, "top_p": noise.top_p, "seed": noise.seed}
-        # -1 and 0: no limit, whatever the model's own settings there say.
-        settings |= {"top_k": -1, "min_p": 0.0}
-    elif not is_sampled:
-        settings = {"temperature": 0.0}
-    settings["repetition_penalty"] = penalty
-    return {name: value for name, value in settings.items() if value is not None}
 
 
 @contextmanager

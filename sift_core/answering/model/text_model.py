@@ -1,0 +1,135 @@
+"""What an engine needs of whoever reads a prompt and writes a text; needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+
+from sift_core.checks import check_text, short_repr
+from sift_core.errors import InvalidInputError
+from sift_core.types import FinishReason, Message
+
+if TYPE_CHECKING:
+    from sift_core.answering.model.prefix_cache import Prefix
+
+CHUNK_SEPARATOR = "\n\n"
+REFUSAL = "The documents say nothing about that."
+
+Prompt: TypeAlias = str | Sequence[Message]
+"""A text, or the messages of a chat, of which the last is to be answered."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """What a model wrote.
+
+    Args:
+        text: Without the prompt, special tokens, thoughts, and the stop string or repetition that
+            ended it.
+        n_prompt_tokens: What it read.
+        n_new_tokens: What it wrote, tokens of a stop string or a repetition included.
+        finish_reason: "stop" or "length".
+        thoughts: What stood before the text between <think> and </think>.
+    """
+
+    text: str
+    n_prompt_tokens: int
+    n_new_tokens: int
+    finish_reason: FinishReason
+    thoughts: str = ""
+
+
+class TextGenerator(Protocol):
+    """Continues prompts, with what is active of the model in this flow of control."""
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_new_tokens: int,
+        stop: Sequence[str] = (),
+        on_text: Callable[[str], object] | None = None,
+        prefix: Prefix | None = None,
+        **options: Any,
+    ) -> Generation:
+        """Return the continuation of a prompt, as `LanguageModel.generate` does."""
+        ...
+
+
+class TextModel(TextGenerator, Protocol):
+    """A `LanguageModel`, or a server's model that is asked over HTTP."""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+
+    @property
+    def window(self) -> int:
+        """Number of tokens that it sees at once, prompt and answer together."""
+
+    @property
+    def takes_adapters(self) -> bool:
+        """Whether it writes with what is learned here."""
+
+    @property
+    def submit(self) -> Callable[..., Future[None]]:
+        """Run a function with arguments in one of its worker threads."""
+
+    def adapted(self, learned: Any) -> AbstractContextManager[None]:
+        """Use an adapter for the `with` block; None stands for the model as it is."""
+
+    def n_tokens(self, text: str) -> int:
+        """Return how many tokens a text takes."""
+
+    def n_prompt_tokens(self, prompt: Prompt, template: Mapping[str, Any] | None = None) -> int:
+        """Return how many tokens a prompt takes with these `chat_template_kwargs`."""
+
+    def check_generation(self, options: Mapping[str, Any]) -> None:
+        """Refuse options of `generate`, and `stop`, that are unknown or out of their range."""
+
+    def check_prompt(
+        self, prompt: Prompt, max_new_tokens: int, template: Mapping[str, Any] | None = None
+    ) -> object:
+        """Refuse a prompt that does not fit into the window beside its answer."""
+
+
+class RefusalWriter:
+    """Writes that the documents have nothing on a question, in place of a model."""
+
+    def generate(
+        self, prompt: object, *, on_text: Callable[[str], object] | None = None, **options: Any
+    ) -> Generation:
+        """Return the refusal, whatever was asked."""
+        if on_text is not None:
+            on_text(REFUSAL)
+        return Generation(text=REFUSAL, n_prompt_tokens=0, n_new_tokens=0, finish_reason="stop")
+
+
+def as_model(generator: TextGenerator | None) -> TextModel:
+    """Return a generator as the model of an engine that has no other.
+
+    Raises:
+        InvalidInputError: If it does not count tokens.
+    """
+    if not hasattr(generator, "n_prompt_tokens"):
+        raise InvalidInputError(
+            "the engine needs a `language_model`, or an `OpenAIGenerator` as `generator`"
+        )
+    return cast("TextModel", generator)
+
+
+def check_stop(stop: object) -> None:
+    """Refuse what is no sequence of texts that can end an answer.
+
+    Raises:
+        InvalidInputError: If it is none, or holds an empty text.
+    """
+    if isinstance(stop, str) or not isinstance(stop, Sequence):
+        raise InvalidInputError(f"`stop` must be a sequence of texts, got {short_repr(stop)}")
+    for text in stop:
+        check_text("stop", text)
+        if not text:
+            raise InvalidInputError("`stop` must not hold an empty text: it ends every answer")

@@ -1,0 +1,1 @@
+"""Servers that write the answers, over HTTP."""

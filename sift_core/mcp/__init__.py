@@ -1,0 +1,1 @@
+"""`sift mcp`: a store as tools of an agent, over the Model Context Protocol."""

@@ -1,0 +1,149 @@
+"""The stores behind the tools: one call at a time reads or changes one."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sift_core.choice import search
+from sift_core.errors import InvalidInputError
+from sift_core.explanation import Chosen
+from sift_core.options import ChoiceOptions
+from sift_core.places import document_of
+from sift_core.protocols import Embedder
+from sift_core.service.metadata import filter_for
+from sift_core.sources.content_ids import content_id
+from sift_core.sources.multi_query import queries_of
+from sift_core.types import Document, DocumentSample
+
+N_SAMPLED = 50  # documents from which the keys of the metadata are read
+
+
+class Collection:
+    """One store by its name for agents. Any number of threads may call it.
+
+    Changes that wait for their turn are written together, since a Faiss folder is saved as a whole.
+    A call returns when its change is durable.
+
+    Args:
+        name: Its name.
+        source: A `FaissSource` or a `QdrantSource`.
+        embedder: The model behind its vectors.
+        folder: That of a Faiss index. What other processes write there is loaded anew.
+    """
+
+    def __init__(
+        self, name: str, source: Any, embedder: Embedder, *, folder: str | None = None
+    ) -> None:
+        self.name, self._source, self._embedder = name, source, embedder
+        self._manifest = None if folder is None else Path(folder, "manifest.json")
+        self._stamp: object = self._stamped()
+        self._turn = threading.Lock()
+        self._waiting: deque[tuple[Mapping[str, Any], Sequence[str], Future[None]]] = deque()
+
+    def search(
+        self, texts: Sequence[str], options: ChoiceOptions, conditions: Mapping[str, Any]
+    ) -> Chosen | None:
+        """Return the choice for one or more questions; None if nothing is stored."""
+        query = queries_of(texts, self._embedder)
+        try:
+            with self._turn:
+                source = self._current()
+                return search(source, query, options, filter=filter_for(source, dict(conditions)))
+        except InvalidInputError as error:
+            if "there are no documents to fetch from" in str(error):
+                return None
+            raise
+
+    def named(self, name: str, document_key: str | None = None) -> dict[str, Document]:
+        """Return the passages with an id, or of a document, by their content ids."""
+        with self._turn:
+            source = self._current()
+            if self._manifest is None:
+                from sift_core.sources.qdrant.by_id import stored_documents
+
+                return stored_documents(source, name, document_key)
+            every: dict[str, Document] = source.documents()
+        return {
+            content: one
+            for content, one in every.items()
+            if name in (one.document_id, document_of(one.metadata, document_key))
+        }
+
+    def sample(self) -> DocumentSample | None:
+        """Return some random passages and how many are stored; None if there are none."""
+        try:
+            with self._turn:
+                source = self._current()
+                found: DocumentSample = source.sample(N_SAMPLED, np.random.default_rng(0))
+        except InvalidInputError:
+            return None
+        return found
+
+    def change(self, added: Document | None = None, removed: Sequence[str] = ()) -> None:
+        """Embed and store a document, or delete passages by their content ids.
+
+        Raises:
+            CandidateSourceError: If the store fails; nothing is changed then.
+            InvalidInputError: If the text cannot be embedded, or JSON cannot hold the metadata.
+        """
+        rows: dict[str, Any] = {}
+        if added is not None:
+            (vector,) = self._embedder.embed_documents([added.text])
+            if not (np.isfinite(vector).all() and vector.any()):
+                raise InvalidInputError("the text has nothing to embed; write a sentence")
+            rows[content_id(added)] = added, vector
+        done: Future[None] = Future()
+        self._waiting.append((rows, removed, done))
+        with self._turn:
+            if not done.done():
+                self._write([self._waiting.popleft() for _ in range(len(self._waiting))])
+        done.result()
+
+    def _write(
+        self, changes: Sequence[tuple[Mapping[str, Any], Sequence[str], Future[None]]]
+    ) -> None:
+        rows = {content: row for added, _, _ in changes for content, row in added.items()}
+        try:
+            source = self._current()
+            try:
+                if rows:
+                    documents, vectors = zip(*rows.values(), strict=True)
+                    matrix, name = np.stack(vectors), self._embedder.name
+                    source.prepare(embedder_name=name, dimension=matrix.shape[1])
+                    source.add(list(rows), documents, matrix)
+                source.remove([content for _, removed, _ in changes for content in removed])
+            finally:
+                source.complete()
+            self._stamp = self._stamped()
+        except Exception as error:
+            self._stamp = ()  # loads anew: what memory holds and the folder does not is forgotten
+            for _, _, done in changes:
+                done.set_exception(error)
+        else:
+            for _, _, done in changes:
+                done.set_result(None)
+
+    def _current(self) -> Any:
+        """Return the store, loaded anew if another process has written into its folder."""
+        if self._manifest is not None and self._stamp != (stamp := self._stamped()):
+            from sift_core.sources import FaissSource
+
+            folder, name = self._manifest.parent, self._embedder.name
+            self._source = FaissSource.load(folder, embedder_name=name)
+            self._stamp = stamp
+        return self._source
+
+    def _stamped(self) -> object:
+        """Return what changes whenever a Faiss folder is saved; None if it is gone."""
+        try:
+            found = self._manifest and self._manifest.stat()
+        except OSError:
+            return None
+        return found and (found.st_mtime_ns, found.st_ino)

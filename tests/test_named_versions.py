@@ -1,0 +1,148 @@
+"""The year or version that a question names wins over the newest and the most relevant one."""
+
+import numpy as np
+import pytest
+
+from sift_core import CandidatePool, ChoiceOptions, Query, choose, cosine_similarities
+from sift_core.dates import by_date, year_of
+from sift_core.named_versions import prefer_named
+
+YEARS = range(2018, 2024)
+# Six vectors that differ by 0.02 in one coordinate each: cosines of 0.9996 among them. The most
+# relevant one is of 2021. Twenty others are orthogonal to one another, with cosine 0.3.
+BASE = np.eye(40)[0]
+ROWS = [BASE + (0 if year == 2021 else 0.02) * np.eye(40)[year - 2000] for year in YEARS]
+OTHERS = [
+    0.3 * BASE + np.sqrt(1 - 0.09) * np.eye(40)[10 + i % 8 + 14 * (i // 8)] for i in range(16)
+]
+
+
+def make_pool(texts=None, *, names="policy-{}.md", dates=True):
+    """Return six versions, oldest first, then sixteen others; the texts say no year by default."""
+    sources = [names.format(year) for year in YEARS]
+    texts = list(
+        texts or ["Meals are paid up to a limit that the unit sets each year"] * len(YEARS)
+    )
+    others = [f"Another matter, number {'abcdefghijklmnop'[i]}" for i in range(len(OTHERS))]
+    rows = np.array([*ROWS, *OTHERS])
+    metadata = [{"source": source} for source in sources]
+    if dates:
+        metadata = [
+            {**one, "date": f"{year}-02-01"} for one, year in zip(metadata, YEARS, strict=True)
+        ]
+    return CandidatePool(
+        document_ids=[f"c{i}" for i in range(len(YEARS))] + [f"o{i}" for i in range(len(OTHERS))],
+        texts=texts + others,
+        embeddings=rows,
+        similarities=np.clip(cosine_similarities(BASE, rows), -1, 1),
+        metadata=[*metadata, *({"source": f"o{i}", "date": "2020-01-01"} for i in range(16))],
+    )
+
+
+def chosen(question, pool, **options):
+    """Return which of the six versions are among the first three."""
+    query = Query(text=question, embedding=BASE)
+    ids = choose(pool, query, ChoiceOptions(n_select=3, **options)).chunks.document_ids
+    return [YEARS[int(one[1:])] for one in ids if one.startswith("c")]
+
+
+@pytest.mark.parametrize(
+    ("question", "years"),
+    [
+        ("What was the limit in 2019?", [2019]),
+        ("limit FY2019", [2019]),
+        ("as of 2019-12-31", [2019]),
+        ("am 31.12.2019", [2019]),
+        ("2019年的限额是多少?", [2019]),
+        ("الحد في ٢٠١٩", [2019]),
+        ("limits 2019-2020", [2019, 2020]),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"newest": "date"}, {"words": 0}], ids=str)
+def test_a_named_year_is_chosen(question, years, options):
+    assert sorted(chosen(question, make_pool(), **options)) == years
+
+
+@pytest.mark.parametrize(
+    "question", ["What is the limit?", "the limit in 2031", "room 12019", "SKU-20191", ""]
+)
+def test_a_year_that_no_candidate_has_changes_nothing(question):
+    # The most relevant one is of 2021, and the newest of 2023.
+    assert chosen(question, make_pool()) == [2021]
+    assert chosen(question, make_pool(), newest="date") == [2023]
+
+
+def test_age_does_not_count_against_a_named_year():
+    # Five years before the newest, with a half-life of 30 days, is a weight of 2^-49.
+    options = {"newest": "date", "half_life_days": 30}
+    assert chosen("in 2019", make_pool(), **options) == [2019]
+
+
+def test_a_name_counts_more_than_a_date_and_a_date_more_than_a_text():
+    # Each version says which one it replaces, so 2019 stands in the text of 2020.
+    texts = [f"Meals are paid. This replaces the policy of {year - 1}" for year in YEARS]
+    assert chosen("in 2019", make_pool(texts)) == [2019]
+    assert chosen("in 2019", make_pool(texts, names="policy.md")) == [2019]  # by date
+    only_texts = make_pool(texts, names="policy.md", dates=False)
+    assert chosen("in 2019", only_texts) == [2020]
+
+
+VERSIONS = ["1.2", "1.20", "2.0", "2.3", "2.3.1", "3.0"]
+
+
+@pytest.mark.parametrize(
+    ("question", "version"),
+    [
+        ("in 1.2", "1.2"),
+        ("since version 1.20.", "1.20"),
+        ("v2.3", "2.3"),
+        ("2.3.1 broke it", "2.3.1"),
+        ("v3", "3.0"),
+        ("Version 3", "3.0"),
+        ("в версии 3", "3.0"),
+        ("versión 3", "3.0"),
+        ("版本 3", "3.0"),
+    ],
+)
+def test_a_named_version_is_chosen(question, version):
+    texts = [f"Set the flag as of v{one}, or it fails" for one in VERSIONS]
+    found = chosen(question, make_pool(texts, names="guide.md", dates=False))
+    assert [VERSIONS[year - 2018] for year in found] == [version]
+
+
+def test_a_number_without_a_mark_is_no_version():
+    texts = [f"Set the flag as of v{one}, or it fails" for one in VERSIONS]
+    assert chosen("the 3 flags", make_pool(texts, names="guide.md", dates=False)) == [2021]
+
+
+def test_a_follow_up_asks_for_its_own_year():
+    # `query_rewriting` "join": both questions as one text, then the last one alone.
+    last = Query(text="And in 2019?", embedding=BASE)
+    joined = Query(text="And in 2019? What was it in 2022?", embedding=BASE, also=[last])
+    ids = choose(make_pool(), joined, ChoiceOptions(n_select=3)).chunks.document_ids
+    assert [one for one in ids if one.startswith("c")] == ["c1"]
+    # A last question without a year asks for that of the one before.
+    last = Query(text="And abroad?", embedding=BASE)
+    joined = Query(text="And abroad? What was it in 2022?", embedding=BASE, also=[last])
+    ids = choose(make_pool(), joined, ChoiceOptions(n_select=3)).chunks.document_ids
+    assert [one for one in ids if one.startswith("c")] == ["c4"]
+
+
+def test_points_by_hand():
+    # Two names: a row each. 2019 in the name: 2 · 9 points, and 2 · 3 by date; both 24. The sum
+    # of both rows is 24 at most, so one point more is worth 25 · n. Dates order those that tie.
+    pool = make_pool().take(range(3))
+    preferences = by_date([one["date"] for one in pool.metadata])
+    query = Query(text="2019 or 2020?", embedding=BASE)
+    found = prefer_named(preferences, pool, query, newest="date").prefer
+    assert found.tolist() == [
+        [0, (24 * 25 + 24) * 3 + 1, 24 * 3 + 2],
+        [0, 24 * 3 + 1, (24 * 25 + 24) * 3 + 2],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("date", "year"), [("2019-05-01", 2019), (1_556_668_800, 2019), ("May", None), (None, None)]
+)
+def test_the_year_of_a_date(date, year):
+    assert year_of(date) == year
