@@ -125,16 +125,16 @@ class AdapterCacheWarning(UserWarning):
     """A cached adapter could not be read or written; the answer is as right, and took longer."""
 
 
-class SeenMessages:
-    """Messages that were given before, so that each is given once. Threads may share them."""
+class SeenFacts:
+    """Facts of which a warning was given, so that each is given once. Threads may share it."""
 
     def __init__(self) -> None:
         self._seen: dict[str, object] = {}
 
-    def add(self, message: str) -> bool:
-        """Add a message, and return whether it is new."""
+    def add(self, fact: str) -> bool:
+        """Add a fact, for instance a message, and return whether it is new."""
         mark = object()
-        return self._seen.setdefault(message, mark) is mark  # of several threads, one is first
+        return self._seen.setdefault(fact, mark) is mark  # of several threads, one is first
 
 
 def reason_of(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from sift_core.errors import InvalidInputError, SeenMessages
+from sift_core.errors import InvalidInputError, SeenFacts
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.scores import relevance_of_scores
 from sift_core.types import CandidatePool, FloatArray
@@ -127,7 +127,7 @@ class MissingVectors:
     """
 
     def __init__(self, logger: logging.Logger, message: str) -> None:
-        self.seen = SeenMessages()
+        self.seen = SeenFacts()
         self._logger = logger
         self._message = message
         self._kept = KeptVectors()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.checks import warn
-from sift_core.errors import SameVectorWarning, SeenMessages
+from sift_core.errors import SameVectorWarning, SeenFacts
 from sift_core.protocols import Selector
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.limits import Limits
@@ -167,7 +167,7 @@ def warn_of_one_vector(
     document_ids: Sequence[str],
     texts: Sequence[str],
     embeddings: FloatArray,
-    seen: SeenMessages | None = None,
+    seen: SeenFacts | None = None,
 ) -> None:
     """Warn if most of the texts, and four at least, differ and have one and the same vector.
 

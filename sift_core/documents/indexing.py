@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sift_core.checks import as_count, check_embedder
-from sift_core.errors import CandidateSourceError, InvalidInputError, SeenMessages, SiftError
+from sift_core.errors import CandidateSourceError, InvalidInputError, SeenFacts, SiftError
 from sift_core.progress import progress_bar
 from sift_core.protocols import DocumentIndex, Embedder
 from sift_core.sources.content_ids import content_id
@@ -147,7 +147,7 @@ class _Writer:
         self._embedder = embedder
         self._batch_size = batch_size
         self._dimension: int | None = None
-        self._seen = SeenMessages()  # the scripts that the embedder lacks
+        self._seen = SeenFacts()  # the scripts that the embedder lacks
         self.n_added = 0
         self._n_stored = 0  # of these, before the last flush
         self._flushed_s = time.monotonic()

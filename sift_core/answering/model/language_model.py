@@ -70,8 +70,7 @@ class LanguageModel:
         if len(tokenizer) > n_embedded:
             raise InvalidInputError(
                 f"the tokenizer knows {len(tokenizer)} tokens, the model {n_embedded}; load both "
-                f"from one place, and save an adapter with its tokens' embeddings "
-                f"(`save_embedding_layers=True`)"
+                f"from one place, and save adapters with `save_embedding_layers=True`"
             )
         devices = {str(parameter.device) for parameter in model.parameters()}
         if len(devices) > 1:

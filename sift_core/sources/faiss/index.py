@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.checks import warn
-from sift_core.errors import InvalidInputError, MissingWordsWarning, SeenMessages
+from sift_core.errors import InvalidInputError, MissingWordsWarning, SeenFacts
 from sift_core.protocols import Lookup
 from sift_core.sources.contract import (
     LexicalFetching,
@@ -87,7 +87,7 @@ class FaissSource(LexicalFetching):
         self._contents = contents
         self._folder = folder  # where `flush` saves
         self._has_changes = False
-        self._seen = SeenMessages()
+        self._seen = SeenFacts()
         self.embedder_name = embedder_name
 
     def fetch_batch(

@@ -12,12 +12,7 @@ import numpy as np
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from sift_core.checks import check_text, warn
-from sift_core.errors import (
-    CandidateSourceError,
-    InvalidInputError,
-    MissingWordsWarning,
-    SeenMessages,
-)
+from sift_core.errors import CandidateSourceError, InvalidInputError, MissingWordsWarning, SeenFacts
 from sift_core.pacing import paced
 from sift_core.protocols import Lookup
 from sift_core.sources.contract import (
@@ -120,7 +115,7 @@ class QdrantSource(LexicalFetching):
         )
         self.embedder_name = embedder_name
         self._mean_length: float | None = None  # of words; None until the collection was looked at
-        self._seen = SeenMessages()
+        self._seen = SeenFacts()
         # Prefetches may hold texts, which the client's own search embeds.
         by_grpc = prefers_grpc(client) and prefetch is None
         self._send = send_by_grpc if by_grpc else send

@@ -29,7 +29,7 @@ from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup
 from sift_core import ChoiceOptions, achoose, choose
-from sift_core.errors import SeenMessages
+from sift_core.errors import SeenFacts
 from sift_core.option_fields import ChoiceFields
 from sift_core.pacing import turn_of_ones_own
 from sift_core.plugins import run_blocking
@@ -95,7 +95,7 @@ class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
         "Model that embeds nodes without a vector. Default: the index's own."
     )
 
-    _seen: SeenMessages = PrivateAttr(default_factory=SeenMessages)
+    _seen: SeenFacts = PrivateAttr(default_factory=SeenFacts)
 
     def model_post_init(self, context: Any, /) -> None:
         """Check the options together, and begin to note which indexes retrievers read."""

@@ -26,7 +26,7 @@ from haystack_integrations.components.rankers.sift.embedding import (
 )
 from haystack_integrations.components.rankers.sift.serialization import from_plain, to_plain
 from sift_core import ChoiceOptions, InvalidInputError, Query, choose
-from sift_core.errors import SeenMessages
+from sift_core.errors import SeenFacts
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -100,7 +100,7 @@ class SIFTRanker:
         self.model = model
         self._embeds_text: Any = text_embedder
         self._embeds_documents: Any = document_embedder
-        self._seen = SeenMessages()
+        self._seen = SeenFacts()
 
     def warm_up(self) -> None:
         """Load the model, and warm up the embedders.
