@@ -125,6 +125,18 @@ class AdapterCacheWarning(UserWarning):
     """A cached adapter could not be read or written; the answer is as right, and took longer."""
 
 
+class SeenFacts:
+    """Facts of which a warning was given, so that each is given once. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, object] = {}
+
+    def add(self, fact: str) -> bool:
+        """Add a fact, for instance a message, and return whether it is new."""
+        mark = object()
+        return self._seen.setdefault(fact, mark) is mark  # of several threads, one is first
+
+
 def reason_of(error: BaseException) -> str:
     """Return what a library's error says, in one line and at most 1,000 characters.
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from sift_core.errors import InvalidInputError
+from sift_core.errors import InvalidInputError, SeenFacts
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.scores import relevance_of_scores
 from sift_core.types import CandidatePool, FloatArray
@@ -127,7 +127,7 @@ class MissingVectors:
     """
 
     def __init__(self, logger: logging.Logger, message: str) -> None:
-        self.warned_of: set[str] = set()
+        self.seen = SeenFacts()
         self._logger = logger
         self._message = message
         self._kept = KeptVectors()
@@ -181,8 +181,9 @@ class MissingVectors:
         texts = [text for text in missing_texts if text.strip()]
         if not texts:
             return vectors
-        level = logging.DEBUG if place in self.warned_of else logging.WARNING
-        self.warned_of.add(place)
+        if look_up is not None:
+            place += ", nor given by `vectors`"
+        level = logging.WARNING if self.seen.add(place) else logging.DEBUG
         self._logger.log(level, self._message, len(texts), len(vectors), place)
         owner, embed, aembed = model()
         if is_awaited:

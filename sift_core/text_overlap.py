@@ -7,6 +7,7 @@ as two short sentences that state different facts. Only texts of chosen chunks a
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.checks import warn
-from sift_core.errors import SameVectorWarning
+from sift_core.errors import SameVectorWarning, SeenFacts
 from sift_core.protocols import Selector
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.limits import Limits
@@ -163,8 +164,11 @@ def middle_of(text: str) -> int:
 
 
 def warn_of_one_vector(
-    document_ids: Sequence[str], texts: Sequence[str], embeddings: FloatArray
-) -> bool:
+    document_ids: Sequence[str],
+    texts: Sequence[str],
+    embeddings: FloatArray,
+    seen: SeenFacts | None = None,
+) -> None:
     """Warn if most of the texts, and four at least, differ and have one and the same vector.
 
     An embedder makes the same unknown token of all words in a script that it lacks.
@@ -173,29 +177,36 @@ def warn_of_one_vector(
         document_ids: n names, for the warning.
         texts: n texts, read only where vectors agree.
         embeddings: Shape (n, d).
-
-    Returns:
-        Whether it warned.
+        seen: Scripts of which it warned before. Default: none.
     """
     if len(embeddings) < FEWEST_ALIKE:
-        return False
+        return
     rows = np.asarray(embeddings)
     middle = np.median(rows[:, 0])  # a vector that most rows have is their median
     near = np.flatnonzero(np.abs(rows[:, 0] - middle) <= 1e-5 * abs(middle))
     if 2 * len(near) <= len(rows):
-        return False
+        return
     shared = np.median(rows[near], axis=0)
     tolerance = 1e-5 * np.abs(shared).max()
     alike = near[(np.abs(rows[near] - shared) <= tolerance).all(axis=1)].tolist()
     # Copies that differ in their signs alone may well have one vector.
     first = {"".join(filter(str.isalnum, texts[row])) or texts[row]: row for row in alike[::-1]}
     if not shared.any() or len(first) < FEWEST_ALIKE or 2 * len(first) <= len(set(texts)):
-        return False
+        return
+    scripts = sorted({_script_of(texts[row]) for row in first.values()})
+    if seen is not None and not [script for script in scripts if seen.add(script)]:
+        return
     one, other = sorted(first.values())[:2]
     warn(
         f"{len(first)} of {len(set(texts))} texts have one and the same vector, "
         f"{document_ids[one]!r} and {document_ids[other]!r} for example, so that only words tell "
-        f"them apart: the embedder does not know their script; take a multilingual one",
+        f"them apart: the embedder does not know their script ({', '.join(scripts)}); take a "
+        f"multilingual one",
         SameVectorWarning,
     )
-    return True
+
+
+def _script_of(text: str) -> str:
+    """Return the script of a text's first letter by its Unicode name, as "Thai"; else "signs"."""
+    letter = next(filter(str.isalpha, text), None)
+    return "signs" if letter is None else unicodedata.name(letter, "?").split()[0].capitalize()

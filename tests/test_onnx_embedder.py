@@ -315,3 +315,19 @@ def test_a_script_that_the_model_lacks_is_warned_of(ours, texts, tmp_path):
     query = Query(text=texts[0], embedding=ours.embed_query(texts[0]))
     with pytest.warns(SameVectorWarning, match="embedder does not know their script"):
         search(source, query)
+
+
+def test_each_script_that_the_model_lacks_is_warned_of_once(ours, tmp_path):
+    # MiniLM makes its unknown token of every word of Thai and of Khmer, so that all eight agree.
+    thai = ["ห้องสมุดเปิดทุกวัน", "แมวนอนบนหลังคา", "รถไฟออกตอนเย็น", "กุญแจแขวนอยู่หลังตู้"]
+    khmer = ["ឆ្មាដេកលើដំបូលផ្ទះ", "រថភ្លើងចេញពីស្ថានីយ៍", "ទឹកពុះនៅក្នុងកំសៀវ", "បណ្ណាល័យបើក"]
+    texts = [*thai, *(f"{text} {text}" for text in thai), *khmer]
+    with pytest.warns(SameVectorWarning) as caught:
+        index_documents(
+            FaissSource.open(tmp_path / "store", faiss.IndexFlatIP(384)),
+            [Document(document_id=f"{i}.md", text=text) for i, text in enumerate(texts)],
+            ours,
+            batch_size=4,
+        )
+    scripts = [str(one.message).partition("script (")[2].partition(")")[0] for one in caught]
+    assert scripts == ["Thai", "Khmer"]  # of three batches, the second of Thai again

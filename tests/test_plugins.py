@@ -1,5 +1,6 @@
 import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -83,12 +84,42 @@ def test_missing_vectors_are_looked_up_brought_or_embedded_in_their_places(is_aw
         found = completed([None, [1.0], None, None], ["b", "a", "x", None])
         assert found == [[2.0], [1.0], [4.0], [5.0]]
     assert (asked, batches) == ([["b", "x"]] * 2, [["text 2"]])  # a vector is kept
-    assert [record.message for record in caplog.records] == ["1 of 4 of a store"]  # once
+    assert [record.message for record in caplog.records] == [
+        "1 of 4 of a store, nor given by `vectors`"
+    ]  # once
     matrix = np.eye(2)
     assert completed(matrix, ["a", "b"]) is matrix
     assert fill_gaps([None, None], matrix) is matrix
     # an id that two documents share names neither
     assert completed([None] * 3, ["b", "c", "b"]) == [[4.0], [3.0], [4.0]]
+
+
+def test_each_place_without_vectors_is_warned_of_once(caplog):
+    missing = MissingVectors(logging.getLogger("test"), "%d of %d in %s")
+
+    def complete(n_texts, place, look_up=None):
+        work = missing.completed(
+            [None] * n_texts,
+            [str(row) for row in range(n_texts)],
+            lambda row: f"text {row}",
+            lambda: (missing, lambda texts: np.ones((len(texts), 1)), None),
+            place=place,
+            look_up=look_up,
+            is_awaited=False,
+        )
+        run_blocking(work)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: complete(2, "a store"), range(40)))
+    complete(3, "a store")  # the same mistake, of another number of texts
+    complete(2, "another store")
+    for _ in range(2):
+        complete(2, "a store", look_up=lambda ids: {})  # what the first message advises
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "2 of 2 in a store",
+        "2 of 2 in another store",
+        "2 of 2 in a store, nor given by `vectors`",
+    ]
 
 
 def test_what_waits_is_not_run_without_an_event_loop():

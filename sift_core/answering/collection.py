@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sift_core.answering.fine_tuning import fine_tune
-from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME, Adapter
+from sift_core.answering.model.adapters import CONFIG_NAME, MERGE, WEIGHTS_NAME, Adapter
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.weights_fingerprint import digest_of
 from sift_core.answering.settings import FineTuningSettings
@@ -103,6 +103,7 @@ def load_learned(folder: str | Path, language_model: LanguageModel) -> Adapter:
     if manifest is None:
         raise InvalidInputError(
             f"nothing was learned at {str(folder)!r}; make it: sift learn, or `learn_collection`"
+            + (f"; of an adapter of PEFT, {MERGE}" if (place / CONFIG_NAME).is_file() else "")
         )
     if manifest["fingerprint"] != language_model.fingerprint:
         raise InvalidInputError(

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sift_core.checks import as_count, check_embedder
-from sift_core.errors import CandidateSourceError, InvalidInputError, SiftError
+from sift_core.errors import CandidateSourceError, InvalidInputError, SeenFacts, SiftError
 from sift_core.progress import progress_bar
 from sift_core.protocols import DocumentIndex, Embedder
 from sift_core.sources.content_ids import content_id
@@ -147,7 +147,7 @@ class _Writer:
         self._embedder = embedder
         self._batch_size = batch_size
         self._dimension: int | None = None
-        self._has_warned = False
+        self._seen = SeenFacts()  # the scripts that the embedder lacks
         self.n_added = 0
         self._n_stored = 0  # of these, before the last flush
         self._flushed_s = time.monotonic()
@@ -196,9 +196,8 @@ class _Writer:
             name, dimension = self._embedder.name, embeddings.shape[1]
             self.ask(partial(self._source.prepare, embedder_name=name, dimension=dimension))
             self._dimension = dimension
-        if not self._has_warned:
-            ids, texts = zip(*((one.document_id, one.text) for one in documents), strict=True)
-            self._has_warned = warn_of_one_vector(ids, texts, embeddings)
+        ids, texts = zip(*((one.document_id, one.text) for one in documents), strict=True)
+        warn_of_one_vector(ids, texts, embeddings, self._seen)
         self.ask(partial(self._source.add, list(batch), documents, embeddings))
         self.n_added += len(documents)
         started_s = time.monotonic()

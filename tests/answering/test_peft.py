@@ -10,7 +10,9 @@ import pytest
 import torch
 from peft import IA3Config, LoraConfig, PromptTuningConfig, get_peft_model
 
+from sift_core.answering.collection import load_learned
 from sift_core.answering.fine_tuning import fine_tune
+from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.settings import FineTuningSettings
 from sift_core.errors import InvalidInputError
@@ -182,3 +184,79 @@ def test_an_adapter_without_weights_in_safetensors_is_refused(saved):
     weights.unlink()
     with pytest.raises(InvalidInputError, match=r"adapter_model.safetensors is missing"):
         LanguageModel.from_pretrained(folder, device="cpu", dtype="float32")
+
+
+ADDED_TOKENS = {
+    "saved by PEFT itself": ("llama, tied head", {}),
+    "saved with an own head": ("llama, own head", {}),
+    "saved for GPT-2": ("gpt2", {"target_modules": ["c_attn"], "fan_in_fan_out": True}),
+    "learned whole": ("llama, own head", {"modules_to_save": ["embed_tokens", "lm_head"]}),
+    "learned alone": ("llama, own head", {"trainable_token_indices": [256, 257, 258]}),
+    "a LoRA of embeddings": ("llama, tied head", {"target_modules": ["q_proj", "embed_tokens"]}),
+    "a LoRA of a tied head": ("llama, tied head", {"target_modules": ["q_proj", "lm_head"]}),
+    "a LoRA of both": ("llama, own head", {"target_modules": ["embed_tokens", "lm_head"]}),
+}
+
+
+def adapter_with_added_tokens(place, shape, **options):
+    """Save an adapter with three tokens more than its base; return it, their first id, its rows."""
+    model, tokenizer = ALL_SHAPES[shape](), byte_tokenizer()
+    base = place / "base"
+    for each in (model, tokenizer):
+        each.save_pretrained(base)
+    first = len(tokenizer)
+    tokenizer.add_tokens(["<one>", "<two>", "<three>"])
+    n_rows = -(-len(tokenizer) // 8) * 8  # a multiple of 8, as trainers make it
+    model.resize_token_embeddings(n_rows, mean_resizing=False)
+    if "trainable_token_indices" in options:
+        options = {"trainable_token_indices": list(range(first, first + 3))}
+    torch.manual_seed(1)
+    with pefts_own_warnings():
+        model.name_or_path = str(base)
+        config = {"r": 3, "task_type": "CAUSAL_LM", "target_modules": ["q_proj"], **options}
+        made = get_peft_model(model, LoraConfig(**config)).eval()
+        for parameter in made.parameters():
+            if parameter.requires_grad:
+                torch.nn.init.normal_(parameter, std=0.1)
+        made.save_pretrained(place)
+        tokenizer.save_pretrained(place)
+    return made, first, n_rows
+
+
+@pytest.mark.parametrize("kind", ADDED_TOKENS)
+@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning")
+def test_an_adapter_whose_training_added_tokens_is_loaded_with_them(kind, tmp_path):
+    shape, options = ADDED_TOKENS[kind]
+    made, first, n_rows = adapter_with_added_tokens(tmp_path, shape, **options)
+    with pefts_own_warnings():
+        ids = [*range(1, 9), first, first + 1, first + 2]
+        expected = logits_of(made, ids)
+        lm = LanguageModel.from_pretrained(str(tmp_path), device="cpu", dtype="float32")
+    assert lm.model.get_input_embeddings().num_embeddings == n_rows
+    assert lm.token_ids("<two>") == [first + 1]
+    assert torch.allclose(logits_of(lm.model, ids), expected, rtol=0, atol=1e-5)
+
+
+def test_what_to_do_with_an_adapter_of_added_tokens_is_said(llama, tmp_path):
+    model, tokenizer = SHAPES["llama, tied head"](), byte_tokenizer()
+    n_rows = len(tokenizer)
+    tokenizer.add_tokens(["<one>"])
+    with pytest.raises(InvalidInputError, match=f"knows {n_rows + 1} tokens, the model {n_rows}; "):
+        LanguageModel(model, tokenizer)
+    model.resize_token_embeddings(n_rows + 1, mean_resizing=False)
+    peft_model_of(model).save_pretrained(tmp_path, save_embedding_layers=True)
+    advice = "pass its folder as the model"
+    with pytest.raises(InvalidInputError, match=rf"of shape \({n_rows + 1}, .* for one; {advice}"):
+        Adapter.load(tmp_path)
+    with pytest.raises(InvalidInputError, match=f"nothing was learned at .*; .*{advice}"):
+        load_learned(tmp_path, llama)
+
+
+@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning")
+def test_an_adapter_without_the_head_of_its_added_tokens_is_refused(tmp_path):
+    """PEFT saves the embeddings alone when they have a LoRA, though the head is another matrix."""
+    adapter_with_added_tokens(tmp_path, "llama, own head", target_modules=["embed_tokens"])
+    # 257 tokens of bytes; with three more, the next multiple of 8 is 264.
+    message = "has learned with 264 tokens, its base has 257, .* lacks the other rows of 'lm_head'"
+    with pytest.raises(InvalidInputError, match=message), pefts_own_warnings():
+        LanguageModel.from_pretrained(str(tmp_path), device="cpu", dtype="float32")

@@ -2,18 +2,21 @@
 
 import asyncio
 import math
+import re
 import warnings
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from qdrant_client import QdrantClient, models
 
 from sift_core.errors import InvalidInputError, MissingWordsWarning
 from sift_core.protocols import LexicalSource, Lookup
 from sift_core.selection.cosines import cosine_similarities
 from sift_core.selection.word_counts import HEADING, words_of
-from sift_core.sources import CombinedSource, OversamplingSource
+from sift_core.sources import CombinedSource, OversamplingSource, QdrantSource
 from tests.sources import stores
 
 N = 60
@@ -237,6 +240,22 @@ def test_a_collection_without_words_says_so_once(corpus, tmp_path, kind):
             warnings.simplefilter("error")
             again, _ = store.look_up(corpus.query(), lookups)
         assert again.document_ids == near.document_ids
+
+
+def test_of_several_threads_one_is_told_that_words_are_missing(corpus, tmp_path):
+    """Each of two collections is told once, whoever asks first."""
+    client = QdrantClient(":memory:")
+    words = [Lookup(n_candidates=3, words=["word1"])]
+    sources = []
+    for name in ("first", "second"):
+        vectors = models.VectorParams(size=16, distance=models.Distance.COSINE)
+        client.create_collection(name, vectors_config=vectors)
+        sources.append(QdrantSource(client, name))
+    asked = [source for source in sources for _ in range(20)]
+    with ThreadPoolExecutor(8) as threads, pytest.warns(MissingWordsWarning) as caught:
+        list(threads.map(lambda source: source.look_up(corpus.query(), words), asked))
+    names = [re.search("collection '(.*?)'", str(one.message)).group(1) for one in caught]
+    assert sorted(names) == ["first", "second"]
 
 
 def test_lists_of_several_sources_are_joined_rank_by_rank(corpus):

@@ -16,6 +16,7 @@ from langchain_qdrant.sparse_embeddings import SparseEmbeddings, SparseVector
 from qdrant_client import models
 
 from langchain_sift import vectors as vectors_module
+from sift_core.errors import SeenFacts
 
 TEXTS = [  # the first four say the same; so do their embeddings, or nearly
     "plants make sugar from light",
@@ -94,7 +95,7 @@ class TextOnlyStore(VectorStore):
 @pytest.fixture(autouse=True)
 def nothing_warned(monkeypatch):
     """What is logged once a process is logged once a test."""
-    monkeypatch.setattr(vectors_module.missing_vectors, "warned_of", set())
+    monkeypatch.setattr(vectors_module.missing_vectors, "seen", SeenFacts())
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from llama_index.postprocessor.sift import vectors
+from sift_core.errors import SeenFacts
 
 QUESTION = "how do bees find the way home"
 REPEATED = [f"bees find the way home by the sun{i * '!'}" for i in range(8)]
@@ -164,7 +165,7 @@ def build_index(index_over):
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch):
     """What is logged once a process is logged once a test."""
-    monkeypatch.setattr(vectors.missing_vectors, "warned_of", set())
+    monkeypatch.setattr(vectors.missing_vectors, "seen", SeenFacts())
 
 
 class Listener(BaseEventHandler):

@@ -305,6 +305,12 @@ def test_too_few_nodes_are_warned_of_once(caplog):
     (record,) = caplog.records
     assert "similarity_top_k" in record.getMessage()
     assert "SIFTRetriever.from_index" in record.getMessage()
+    reranker.top_n = 5
+    for copied in (reranker, reranker, pickle.loads(pickle.dumps(reranker))):
+        copied.postprocess_nodes(with_vectors([[1.0, 0.0], [0.0, 1.0]]), bundle([1.0, 0.0]))
+    numbers = [record.getMessage().partition(",")[0] for record in caplog.records]
+    assert numbers[:2] == [f"2 nodes arrived for top_n={n}" for n in (2, 5)]  # another mistake
+    assert numbers[2:] == numbers[1:2]  # of the copy, an object of its own
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,10 @@ def test_too_few_documents_to_choose_from_are_said_once(documents, query_embeddi
         ranker.run(documents, query_embedding=query_embedding)
     (record,) = caplog.records
     assert "12 documents arrived for top_k=12" in record.message
+    for _ in range(2):
+        ranker.run(documents[:5], query_embedding=query_embedding, top_k=6)
+    (_, record) = caplog.records  # another mistake, once too
+    assert "5 documents arrived for top_k=6" in record.message
 
 
 def test_what_cannot_be_embedded_is_an_error_that_says_what_to_do(

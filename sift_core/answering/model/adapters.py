@@ -24,9 +24,11 @@ try:
 except ImportError as error:
     raise MissingDependencyError("torch and safetensors", extra="fine-tune") from error
 
-_PREFIX = "base_model.model."  # what PEFT puts before the names of the model's own modules
+PREFIX = "base_model.model."  # what PEFT puts before the names of the model's own modules
 WEIGHTS_NAME = "adapter_model.safetensors"
 CONFIG_NAME = "adapter_config.json"
+# What to do with an adapter that is more than a LoRA, for instance with embeddings of new tokens.
+MERGE = "pass its folder as the model, so that PEFT adds it to its base"
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 
 _HONOURED = {
@@ -152,8 +154,8 @@ class Adapter:
         """Return the weights on the CPU by the names that PEFT gives them."""
         named = {}
         for name, (a, b) in self.layout.pairs(self.values.detach().cpu()).items():
-            named[f"{_PREFIX}{name}{_A}"] = a.contiguous()
-            named[f"{_PREFIX}{name}{_B}"] = b.contiguous()
+            named[f"{PREFIX}{name}{_A}"] = a.contiguous()
+            named[f"{PREFIX}{name}{_B}"] = b.contiguous()
         return named
 
     def save(self, folder: str | Path) -> None:
@@ -244,12 +246,15 @@ def _layout(
         a, b = tensors[name + _A], tensors.get(name + _B)
         if b is None or a.dim() != 2 or b.dim() != 2 or not a.shape[0] == b.shape[1] == rank:
             raise InvalidInputError(f"the adapter's weights for {name!r} are incomplete")
-        own_name = name.removeprefix(_PREFIX)
+        own_name = name.removeprefix(PREFIX)
         layers.append(AdaptedLayer(name=own_name, n_in=a.shape[1], n_out=b.shape[0]))
     if not layers or len(tensors) != 2 * len(layers):
+        other = min((name for name in tensors if not name.endswith((_A, _B))), default="")
         raise InvalidInputError(
             f"the adapter must have an A and a B for each layer and nothing else, got "
             f"{len(tensors)} tensors for {len(layers)} layers"
+            + (f", {other!r} of shape {tuple(tensors[other].shape)} for one" if other else "")
+            + f"; {MERGE}"
         )
     of_floats = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
     if not all(t.dtype in of_floats and bool(t.isfinite().all()) for t in tensors.values()):
@@ -291,6 +296,7 @@ def check_plain(config: Any, *, has_learned: bool) -> None:
     if odd:
         raise InvalidInputError(
             f"the adapter must be a plain LoRA without dropout, got one with {', '.join(odd)}"
+            + (f"; {MERGE}" if has_learned else "")
         )
     if not isinstance(config.r, int) or isinstance(config.r, bool) or config.r < 1:
         raise InvalidInputError(f"the adapter's rank `r` must be >= 1, got {short_repr(config.r)}")

@@ -69,8 +69,8 @@ class LanguageModel:
         n_embedded = model.get_input_embeddings().num_embeddings
         if len(tokenizer) > n_embedded:
             raise InvalidInputError(
-                f"the tokenizer knows {len(tokenizer)} tokens, the model {n_embedded}; "
-                f"load both from one place"
+                f"the tokenizer knows {len(tokenizer)} tokens, the model {n_embedded}; load both "
+                f"from one place, and save adapters with `save_embedding_layers=True`"
             )
         devices = {str(parameter.device) for parameter in model.parameters()}
         if len(devices) > 1:

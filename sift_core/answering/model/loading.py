@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from sift_core.answering.model.adapters import CONFIG_NAME, WEIGHTS_NAME
+from sift_core.answering.model.adapters import CONFIG_NAME, PREFIX, WEIGHTS_NAME
 from sift_core.answering.model.bundled import INSTALL, SMOLLM2, packaged_place
 from sift_core.checks import short_repr
 from sift_core.errors import InvalidInputError, MissingDependencyError, reason_of
@@ -19,6 +19,7 @@ from sift_core.processor import BFLOAT16_INSTRUCTIONS, instructions, limit_torch
 
 try:
     import torch
+    from safetensors import safe_open
 except ImportError as error:
     raise MissingDependencyError("torch", extra="fine-tune") from error
 
@@ -106,6 +107,12 @@ def merged(peft_model: Any) -> Any:
     Raises:
         InvalidInputError: If the adapter is none that can be merged.
     """
+    embeddings, head = peft_model.get_input_embeddings(), peft_model.get_output_embeddings()
+    layers = [getattr(each, "base_layer", None) for each in (embeddings, head)]
+    if layers != [None, None] and head is not None and head.weight is embeddings.weight:
+        # A LoRA of one of two tied layers, merged, would change the other one too.
+        weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+        (layers[1] or head).weight = weight
     try:
         return peft_model.merge_and_unload(safe_merge=True)
     # NotImplementedError is PEFT's own, of kinds that have no merged form.
@@ -135,7 +142,35 @@ def _with_adapter(model: Any, folder: str) -> Any:
         raise FileNotFoundError(f"{WEIGHTS_NAME} is missing in {folder}.")
     from peft import PeftModel
 
+    _add_rows(model, Path(folder))
     return PeftModel.from_pretrained(model, folder)
+
+
+def _add_rows(model: Any, folder: Path) -> None:
+    """Give embeddings and head the rows that an adapter's file has, if its training added tokens.
+
+    Raises:
+        InvalidInputError: If the file has rows for one of the two alone, and they are not tied.
+    """
+    embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
+    n_before, found = embeddings.num_embeddings, {}
+    with safe_open(folder / WEIGHTS_NAME, "pt") as file:
+        for name, module in model.named_modules():
+            if module is embeddings or module is head:
+                own = [each for each in file.keys() if each.startswith(f"{PREFIX}{name}.")]
+                whole = [each for each in own if each.endswith("weight") and "lora_" not in each]
+                found[name] = file.get_slice(whole[0]).get_shape()[0] if whole else None
+    n_rows = max((n for n in found.values() if n is not None), default=n_before)
+    if n_rows == n_before:
+        return
+    missing = [name for name, n in found.items() if n is None]
+    if missing and head.weight is not embeddings.weight:
+        raise InvalidInputError(
+            f"the adapter in {str(folder)!r} has learned with {n_rows} tokens, its base has "
+            f"{n_before}, and {WEIGHTS_NAME} lacks the other rows of {missing[0]!r}; save it with "
+            f"modules_to_save={[*found]}"
+        )
+    model.resize_token_embeddings(n_rows, mean_resizing=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sift_core.errors import InvalidInputError, MissingWordsWarning
+from sift_core.checks import warn
+from sift_core.errors import InvalidInputError, MissingWordsWarning, SeenFacts
 from sift_core.protocols import Lookup
 from sift_core.sources.contract import (
     LexicalFetching,
@@ -88,7 +87,7 @@ class FaissSource(LexicalFetching):
         self._contents = contents
         self._folder = folder  # where `flush` saves
         self._has_changes = False
-        self._may_warn = threading.Semaphore(1)  # of missing words, once
+        self._seen = SeenFacts()
         self.embedder_name = embedder_name
 
     def fetch_batch(
@@ -152,14 +151,13 @@ class FaissSource(LexicalFetching):
             near = {n: contents.near(some, n, filter) for n, some in vectors.queries.items()}
             pools = contents.by_words(query, lookups, filter)
         asks_words = any(one.words is not None for one in lookups)
-        if asks_words and not self.has_words and self._may_warn.acquire(blocking=False):
-            warnings.warn(
-                f"the folder {str(self._folder and self._folder.path)!r} keeps no words, so "
-                f"documents are found by vectors alone; run `sift index` again with the same "
-                f"paths, or call the source's `complete`, to add them",
-                MissingWordsWarning,
-                stacklevel=2,
-            )
+        message = (
+            f"the folder {str(self._folder and self._folder.path)!r} keeps no words, so "
+            f"documents are found by vectors alone; run `sift index` again with the same "
+            f"paths, or call the source's `complete`, to add them"
+        )
+        if asks_words and not self.has_words and self._seen.add(message):
+            warn(message, MissingWordsWarning)
         return vectors.put_into(pools, near)
 
     def sample(self, n_documents: int, generator: np.random.Generator) -> DocumentSample:

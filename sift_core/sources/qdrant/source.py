@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,8 +11,8 @@ from typing import Any
 import numpy as np
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
-from sift_core.checks import check_text
-from sift_core.errors import CandidateSourceError, InvalidInputError, MissingWordsWarning
+from sift_core.checks import check_text, warn
+from sift_core.errors import CandidateSourceError, InvalidInputError, MissingWordsWarning, SeenFacts
 from sift_core.pacing import paced
 from sift_core.protocols import Lookup
 from sift_core.sources.contract import (
@@ -116,7 +115,7 @@ class QdrantSource(LexicalFetching):
         )
         self.embedder_name = embedder_name
         self._mean_length: float | None = None  # of words; None until the collection was looked at
-        self._has_warned = False
+        self._seen = SeenFacts()
         # Prefetches may hold texts, which the client's own search embeds.
         by_grpc = prefers_grpc(client) and prefetch is None
         self._send = send_by_grpc if by_grpc else send
@@ -263,15 +262,12 @@ class QdrantSource(LexicalFetching):
             if self._mean_length is None:
                 call = methodcaller("get_collection", self._collection)
                 self._mean_length = mean_length((yield from self._answer(query, call)))
-            if not self._mean_length and not self._has_warned:
-                self._has_warned = True
-                warnings.warn(
-                    f"{place_of(self._client, self._collection)} keeps no words, so documents are "
-                    f"found by vectors alone; index the documents into a new collection (`sift "
-                    f"index` with another name, or `index_documents`) to add them",
-                    MissingWordsWarning,
-                    stacklevel=4,  # at the line that calls `look_up`, through `run`
-                )
+            message = (
+                f"{place_of(self._client, self._collection)} keeps no words, so vectors alone "
+                f"find documents; index them into a new collection (`sift index` makes one)"
+            )
+            if not self._mean_length and self._seen.add(message):
+                warn(message, MissingWordsWarning)
         requests = {}  # by the lookups' positions; none for words that find nothing
         for i, one in enumerate(lookups):
             if one.words is None:

@@ -29,6 +29,7 @@ from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup
 from sift_core import ChoiceOptions, achoose, choose
+from sift_core.errors import SeenFacts
 from sift_core.option_fields import ChoiceFields
 from sift_core.pacing import turn_of_ones_own
 from sift_core.plugins import run_blocking
@@ -94,7 +95,7 @@ class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
         "Model that embeds nodes without a vector. Default: the index's own."
     )
 
-    _warned_of_few_nodes: bool = PrivateAttr(default=False)
+    _seen: SeenFacts = PrivateAttr(default_factory=SeenFacts)
 
     def model_post_init(self, context: Any, /) -> None:
         """Check the options together, and begin to note which indexes retrievers read."""
@@ -164,16 +165,14 @@ class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
         return kept
 
     def _distinct(self, nodes: list[NodeWithScore]) -> list[NodeWithScore]:
-        """Return each node once; warn, the first time, if there are too few to choose from."""
-        if len(nodes) <= self.top_n and not self._warned_of_few_nodes:
-            self._warned_of_few_nodes = True
-            _logger.warning(
-                "%d nodes arrived for top_n=%d, so there is nothing to choose from; raise the "
-                "retriever's similarity_top_k (LlamaIndex's default is 2) to about 200, or "
-                "take SIFTRetriever.from_index, which fetches enough by itself",
-                len(nodes),
-                self.top_n,
-            )
+        """Return each node once; warn if there are too few to choose from, once for each number."""
+        message = (
+            f"{len(nodes)} nodes arrived for top_n={self.top_n}, so there is nothing to choose "
+            f"from; raise the retriever's similarity_top_k (LlamaIndex's default is 2) to about "
+            f"200, or take SIFTRetriever.from_index, which fetches enough by itself"
+        )
+        if len(nodes) <= self.top_n and self._seen.add(message):
+            _logger.warning("%s", message)
         return distinct_nodes(nodes)
 
     def _options(self) -> ChoiceOptions:

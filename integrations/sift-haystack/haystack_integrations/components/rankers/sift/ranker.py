@@ -26,6 +26,7 @@ from haystack_integrations.components.rankers.sift.embedding import (
 )
 from haystack_integrations.components.rankers.sift.serialization import from_plain, to_plain
 from sift_core import ChoiceOptions, InvalidInputError, Query, choose
+from sift_core.errors import SeenFacts
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -99,7 +100,7 @@ class SIFTRanker:
         self.model = model
         self._embeds_text: Any = text_embedder
         self._embeds_documents: Any = document_embedder
-        self._warned_of_few_documents = False
+        self._seen = SeenFacts()
 
     def warm_up(self) -> None:
         """Load the model, and warm up the embedders.
@@ -223,14 +224,12 @@ class SIFTRanker:
         _check_top_k(n)
         if not all(isinstance(document, Document) for document in documents):
             raise InvalidInputError(f"`documents` must be a list of Documents, got {documents!r}")
-        if 0 < len(documents) <= n and not self._warned_of_few_documents:
-            self._warned_of_few_documents = True
-            _logger.warning(
-                "%d documents arrived for top_k=%d, so there is nothing to choose from; raise the "
-                "retriever's top_k (Haystack's default is 10) to about 200",
-                len(documents),
-                n,
-            )
+        message = (
+            f"{len(documents)} documents arrived for top_k={n}, so there is nothing to choose "
+            f"from; raise the retriever's top_k (Haystack's default is 10) to about 200"
+        )
+        if 0 < len(documents) <= n and self._seen.add(message):
+            _logger.warning("%s", message)
         return distinct_documents(documents), n
 
     def _choose(
