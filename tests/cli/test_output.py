@@ -8,6 +8,7 @@ from sift_core.cli.output import (
     source_of,
     sparkline,
 )
+from sift_core.repeats import repeats_of
 from tests.pools import pool_of, turned
 
 
@@ -17,7 +18,8 @@ def printed(capsys, monkeypatch):
 
     def call(pool, width=60, **options):
         monkeypatch.setenv("COLUMNS", str(width))
-        print_chunks(Terminal(), pool, **options)
+        repeats = repeats_of(pool.embeddings)
+        print_chunks(Terminal(), pool, repeats=repeats, **options)
         return capsys.readouterr().out
 
     return call

@@ -241,7 +241,7 @@ def test_what_a_service_begins_with_is_no_waste_to_look_for():
         raise Started
 
     with closing(listener_at("127.0.0.1", 0)) as listener, pytest.raises(Started):
-        serve_at(listener, create_app(), on_start=stop)
+        serve_at(listener, create_app(), on_start=stop, on_stop=stop)
     gc.unfreeze()
 
 

@@ -35,6 +35,7 @@ KEYS = {
     "searched_for",
     "left_out",
     "missing_names",
+    "nearest",
     "n_prompt_tokens",
     "n_new_tokens",
     "effort",
