@@ -17,7 +17,14 @@ from sift_core.types import CandidatePool, FloatArray
 from sift_core.vector_cache import KeptVectors
 from sift_core.vector_lookup import vectors_by_id
 
-__all__ = ["MissingVectors", "fill_gaps", "mark_blank", "pool_for_query", "run_blocking"]
+__all__ = [
+    "MissingVectors",
+    "SeenFacts",
+    "fill_gaps",
+    "mark_blank",
+    "pool_for_query",
+    "run_blocking",
+]
 
 T = TypeVar("T")
 _BLANK: tuple[float, ...] = (0.0,)

@@ -29,10 +29,9 @@ from llama_index.postprocessor.sift.stores import VectorsById
 from llama_index.postprocessor.sift.tracking import track_retrievals
 from llama_index.postprocessor.sift.vectors import VectorLookup
 from sift_core import ChoiceOptions, achoose, choose
-from sift_core.errors import SeenFacts
 from sift_core.option_fields import ChoiceFields
 from sift_core.pacing import turn_of_ones_own
-from sift_core.plugins import run_blocking
+from sift_core.plugins import SeenFacts, run_blocking
 
 _dispatcher = get_dispatcher(__name__)
 _logger = logging.getLogger(__name__)

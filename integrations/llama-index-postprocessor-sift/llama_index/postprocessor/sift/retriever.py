@@ -120,10 +120,10 @@ class SIFTRetriever(BaseRetriever):
         **options: Unpack[RetrieverOptions],
     ) -> None:
         if not 1 <= top_n <= candidates <= (max_candidates or candidates):
-            given = [str(one) for one in (top_n, candidates, max_candidates) if one is not None]
+            numbers = [str(one) for one in (top_n, candidates, max_candidates) if one is not None]
             raise InvalidInputError(
                 f"must be 1 <= `top_n` <= `candidates` <= `max_candidates`, got "
-                f"{' and '.join(given)}; raise the later ones"
+                f"{' and '.join(numbers)}; raise the later ones"
             )
         if score not in get_args(Score):
             raise InvalidInputError(f"`score` must be one of {get_args(Score)}, got {score!r}")

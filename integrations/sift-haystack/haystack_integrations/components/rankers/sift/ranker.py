@@ -26,7 +26,7 @@ from haystack_integrations.components.rankers.sift.embedding import (
 )
 from haystack_integrations.components.rankers.sift.serialization import from_plain, to_plain
 from sift_core import ChoiceOptions, InvalidInputError, Query, choose
-from sift_core.errors import SeenFacts
+from sift_core.plugins import SeenFacts
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
