@@ -173,7 +173,8 @@ def print_modes(
         table.add_row(result.mode, bits, f"{share:.0%}", f"{result.seconds:.1f}")
     console.print(table)
     console.print(
-        f"[dim]fine_tune: a LoRA, {counted(n_steps, 'step')}, which is kept; both: learned and read.[/]"
+        f"[dim]fine_tune: a LoRA of {counted(n_steps, 'step')}, which is kept; both: learned and "
+        f"read.[/]"
     )
 
 
