@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from sift_core.checks import check_text, short_repr
+from sift_core.checks import as_messages, check_text, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.types import FinishReason, Message
 
@@ -119,6 +119,21 @@ def as_model(generator: TextGenerator | None) -> TextModel:
             "the engine needs a `language_model`, or an `OpenAIGenerator` as `generator`"
         )
     return cast("TextModel", generator)
+
+
+def as_conversation(prompt: Prompt) -> Sequence[Message]:
+    """Return the messages of a prompt; a text is one of the user's.
+
+    Raises:
+        InvalidInputError: If it is neither a text nor messages, or there is none.
+    """
+    if isinstance(prompt, str):
+        check_text("prompt", prompt)
+        return [{"role": "user", "content": prompt}]
+    messages = as_messages("prompt", prompt)
+    if not messages:
+        raise InvalidInputError("`prompt` must have at least one message, got none")
+    return messages
 
 
 def check_stop(stop: object) -> None:

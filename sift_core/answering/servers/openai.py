@@ -10,9 +10,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from sift_core.answering.model.fair_lock import lock_and_workers
-from sift_core.answering.model.text_model import Generation, Prompt, check_stop
+from sift_core.answering.model.text_model import Generation, Prompt, as_conversation, check_stop
 from sift_core.answering.servers.connection import Connection, check_url, sampling_fields
-from sift_core.checks import as_count, as_messages, check_text, short_repr
+from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import GeneratorError, InvalidInputError
 from sift_core.token_estimate import estimated_tokens
 
@@ -137,7 +137,7 @@ class OpenAIGenerator:
 
     def n_prompt_tokens(self, prompt: Prompt, template: Mapping[str, Any] | None = None) -> int:
         """Return about how many tokens a prompt takes, with what a chat template adds."""
-        messages = _as_chat(prompt)
+        messages = as_conversation(prompt)
         texts = sum(self.n_tokens(message["content"]) for message in messages)
         return _AROUND_PROMPT + _AROUND_MESSAGE * len(messages) + texts
 
@@ -222,9 +222,10 @@ class OpenAIGenerator:
             is_over = is_over or any(criterion(None, None) for criterion in criteria)
             return is_over
 
+        turns = as_conversation(prompt)
         body = {
             "model": self.name,
-            "messages": [{"role": m["role"], "content": m["content"]} for m in _as_chat(prompt)],
+            "messages": [{"role": turn["role"], "content": turn["content"]} for turn in turns],
             "max_tokens": max_new_tokens,
             "stream_options": {"include_usage": True},
             **sampling_fields(options, "the server"),
@@ -294,17 +295,6 @@ class OpenAIGenerator:
         if status in (408, 429) or status >= 500:
             return "ask again later, or see its log"
         return "correct what it names"
-
-
-def _as_chat(prompt: Prompt) -> Sequence[Mapping[str, str]]:
-    """Return the messages of a prompt; a text is one of the user's."""
-    if isinstance(prompt, str):
-        check_text("prompt", prompt)
-        return [{"role": "user", "content": prompt}]
-    messages = as_messages("prompt", prompt)
-    if not messages:
-        raise InvalidInputError("`prompt` must have at least one message, got none")
-    return messages
 
 
 def _as_fields(fields: Mapping[str, Any] | None) -> dict[str, Any]:
