@@ -69,9 +69,8 @@ class Connection:
     ) -> None:
         if api_key is not None:
             check_text("api_key", api_key)
-            if not (
-                api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key != ""
-            ):
+            is_plain = api_key.isascii() and api_key.isprintable() and api_key == api_key.strip()
+            if not (api_key and is_plain):
                 raise InvalidInputError(
                     "`api_key` must be printable ASCII without spaces around it: a header"
                 )
@@ -132,7 +131,7 @@ class Connection:
         body: Mapping[str, Any],
         advise: Advise,
         *,
-        criteria: Sequence[Callable[..., Any]] = (),
+        is_unwanted: Callable[[], bool],
         on_text: Callable[[str], object] | None = None,
     ) -> Generation:
         """Return a text, whose pieces are passed on as they come. Leaving it disconnects.
@@ -144,7 +143,7 @@ class Connection:
             path: "completions" or "chat/completions".
             body: Without `stream`; `max_tokens` or its newer name is there.
             advise: As for `get`.
-            criteria: They end the text. Called before it and at least each 50 ms. Default: none.
+            is_unwanted: From `latch`. Ends the text. Called before it and at least each 50 ms.
             on_text: Called with each piece. What it raises passes. Default: None.
         """
         content, half, spoken, passed, reason = "", "", "", 0, None
@@ -152,13 +151,6 @@ class Connection:
         thoughts = text = ""
         most = _CHARACTERS * int(body.get("max_tokens") or body["max_completion_tokens"])
         body = {**body, "stream": True}
-        is_over = False
-
-        def is_unwanted() -> bool:
-            nonlocal is_over
-            is_over = is_over or any(criterion(None, None) for criterion in criteria)
-            return is_over
-
         with closing(self._events(path, body, advise, is_unwanted)) as events:
             for event in events:
                 piece = self._read_piece(event)
@@ -176,12 +168,13 @@ class Connection:
                     fresh, passed = text[passed:], len(text)
                     on_text(fresh)
                 if len(content) + len(spoken) > most:
-                    reason, is_over = "length", True
+                    reason = "length"
+                    break
         rest = content if BEGIN.startswith(content.strip()) else text
         rest += "\ufffd" if half else ""
         if on_text is not None and len(rest) > passed:
             on_text(rest[passed:])
-        if reason is None and not is_over:
+        if reason is None and not is_unwanted():
             raise self.failure(
                 f"broke off a text after {len(content)} characters; ask again, or see its log"
             )
@@ -322,6 +315,18 @@ class Connection:
             raise self.failure(
                 f"wrote no event of a text: {self.clean(repr(event))}; is it an API?"
             ) from error
+
+
+def latch(criteria: Sequence[Callable[..., Any]]) -> Callable[[], bool]:
+    """Return a function that is true from the first time on that one of the criteria is."""
+    is_over = False
+
+    def is_unwanted() -> bool:
+        nonlocal is_over
+        is_over = is_over or any(criterion(None, None) for criterion in criteria)
+        return is_over
+
+    return is_unwanted
 
 
 def _whole(text: str) -> tuple[str, str]:

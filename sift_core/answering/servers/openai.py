@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sift_core.answering.model.fair_lock import lock_and_workers
 from sift_core.answering.model.text_model import Generation, Prompt, as_conversation, check_stop
-from sift_core.answering.servers.connection import Connection, check_url, sampling_fields
+from sift_core.answering.servers.connection import Connection, check_url, latch, sampling_fields
 from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import GeneratorError, InvalidInputError
 from sift_core.token_estimate import estimated_tokens
@@ -213,15 +213,8 @@ class OpenAIGenerator:
         """
         self.check_generation({**options, "stop": stop})
         n_read = self.check_prompt(prompt, max_new_tokens)
-        criteria = [*(options.pop("stopping_criteria", None) or [])]
+        is_unwanted = latch(options.pop("stopping_criteria", None) or [])
         template = options.pop("chat_template_kwargs", None)
-        is_over = False
-
-        def is_cut(*_: Any) -> bool:
-            nonlocal is_over
-            is_over = is_over or any(criterion(None, None) for criterion in criteria)
-            return is_over
-
         turns = as_conversation(prompt)
         body = {
             "model": self.name,
@@ -233,26 +226,25 @@ class OpenAIGenerator:
             **({"chat_template_kwargs": template} if template else {}),
             **self._extra,
         }
-        written = self._written(body, [is_cut], on_text, is_sampled=body.get("temperature") != 0.0)
-        if not (written.text.strip() or stop or is_over):
+        written = self._written(body, is_unwanted, on_text)
+        if not (written.text.strip() or stop or is_unwanted()):
             raise self._connection.failure(f"wrote an empty answer; {_why_empty(written)}")
         return Generation(**{**vars(written), "n_prompt_tokens": written.n_prompt_tokens or n_read})
 
     def _written(
         self,
         body: dict[str, Any],
-        criteria: Sequence[Callable[..., bool]],
+        is_unwanted: Callable[[], bool],
         on_text: Callable[[str], object] | None,
-        *,
-        is_sampled: bool,
     ) -> Generation:
         """Return what the server writes, asked again without a field of ours that it refuses."""
+        is_sampled = body.get("temperature") != 0.0
         for field in [*self._refused]:
             _substitute(body, field)
         while True:
             try:
                 return self._connection.write(
-                    "chat/completions", body, self._advise, criteria=criteria, on_text=on_text
+                    "chat/completions", body, self._advise, is_unwanted=is_unwanted, on_text=on_text
                 )
             except GeneratorError as error:
                 named = str(getattr(error.__cause__, "param", None))
