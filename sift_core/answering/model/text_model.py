@@ -108,17 +108,22 @@ class RefusalWriter:
         return Generation(text=REFUSAL, n_prompt_tokens=0, n_new_tokens=0, finish_reason="stop")
 
 
-def as_model(generator: TextGenerator | None) -> TextModel:
-    """Return a generator as the model of an engine that has no other.
+def writing_model(language_model: TextModel | None, generator: TextGenerator | None) -> TextModel:
+    """Return the model whose window, tokens and options bound a text.
+
+    It is the generator if that is a server's model, which counts tokens. Else it is the language
+    model, whose texts the generator may write.
 
     Raises:
-        InvalidInputError: If it does not count tokens.
+        InvalidInputError: If there is neither.
     """
-    if not hasattr(generator, "n_prompt_tokens"):
+    if hasattr(generator, "n_prompt_tokens"):
+        return cast("TextModel", generator)
+    if language_model is None:
         raise InvalidInputError(
             "the engine needs a `language_model`, or an `OpenAIGenerator` as `generator`"
         )
-    return cast("TextModel", generator)
+    return language_model
 
 
 def as_conversation(prompt: Prompt) -> Sequence[Message]:

@@ -38,9 +38,8 @@ class OpenAIGenerator:
     torch is not needed. Threads may share a generator. Closing a stream of the engine disconnects
     at once, also before the first piece and between two tries.
 
-    Lengths are estimated on the long side for every script, unless `count_tokens` counts them, or
-    the engine has a `language_model` beside the generator. What a text of the documents spells
-    like a control token is the server's to guard.
+    Lengths are estimated on the long side for every script, unless `count_tokens` counts them.
+    What a text of the documents spells like a control token is the server's to guard.
 
     Thoughts between <think> and </think>, in `reasoning_content` or in `reasoning` become
     `Answer.thoughts`. Greedy texts ask for the temperature 0, left out if the model takes none.
