@@ -22,11 +22,7 @@ from sift_core.answering.in_context import LARGEST_COUNT, InContextAnswerer, Pro
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.answering.model.text_model import TextGenerator, TextModel, writing_model
 from sift_core.answering.policy import Policy, VariancePolicy, check_policy
-from sift_core.answering.query_rewriting import (
-    QueryRewriter,
-    QueryRewriting,
-    check_query_rewriting,
-)
+from sift_core.answering.query_rewriting import QueryRewriter, QueryRewriting, check_query_rewriting
 from sift_core.answering.request import AnswerRequest, check_generation
 from sift_core.answering.sessions import Session, prepare_session
 from sift_core.answering.streams import (
@@ -308,10 +304,7 @@ class AnswerEngine:
         return self.session_from(self.choose(question, **options), on_step=on_step)
 
     async def asession(self, question: str | AnswerRequest, **options: Any) -> Session:
-        """Return what `session` returns, without blocking the event loop.
-
-        Cancelling the task ends the learning at its next step.
-        """
+        """Return what `session` returns. Cancelling the task ends it at the next step."""
         choice = await self.achoose(question, **options)
         return await run_in_worker(
             self.language_model.submit, lambda step: self.session_from(choice, on_step=step)
@@ -319,11 +312,7 @@ class AnswerEngine:
 
     def session_from(self, choice: Choice, *, on_step: OnStep | None = None) -> Session:
         """Return what `session` returns, for a question for which all is chosen."""
-        session = self.prepare(choice, on_step=on_step)
-        timings = dict(session.timings)
-        with timed(timings, "read"):
-            session = session.with_prefix_read()
-        return replace(session, timings=timings)
+        return self.prepare(choice, on_step=on_step).with_prefix_read()
 
     def answerer_for(
         self, asked: AnswerRequest | Choice, generation: Mapping[str, Any] | None = None
@@ -347,8 +336,8 @@ class AnswerEngine:
         return baseline_of(self.embedder)
 
     def _first_choice(self, request: AnswerRequest, query: Query) -> dict[str, Any]:
-        parts = self.answerer_for(request), self.options, self.learning
-        return first_choice_arguments(request, query, *parts)
+        answerer = self.answerer_for(request)
+        return first_choice_arguments(request, query, answerer, self.options, self.learning)
 
     def _choice(
         self,
@@ -400,8 +389,7 @@ class AnswerEngine:
     def _rewriter(self) -> QueryRewriter:
         selectors = (self.options.selector or ContextSelector(), self.learning.selector)
         several = all(isinstance(one, ContextSelector | SIFTSelector) for one in selectors)
-        writer = self._answerer.writer
-        return QueryRewriter(self.query_rewriting, several, writer, self.generator)
+        return QueryRewriter(self.query_rewriting, several, self._answerer.writer, self.generator)
 
     @property
     def _answerer(self) -> InContextAnswerer:

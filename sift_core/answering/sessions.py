@@ -35,6 +35,7 @@ from sift_core.types import AnswerMode, CandidatePool, Message, Query
 if TYPE_CHECKING:  # a server's model needs no torch
     from sift_core.answering.fine_tuning import FineTuned
     from sift_core.answering.model.adapters import Adapter
+    from sift_core.answering.model.prefix_cache import Prefix
 
 N_NEAREST = 3  # candidates that a refusal shows
 
@@ -179,9 +180,15 @@ class Session:
         Raises:
             AnswerError: If the model fails.
         """
-        if not len(self._read) or self.answerer.generator is not None:
-            return self
+        timings = dict(self.timings)
+        with timed(timings, "read"):
+            answerer = replace(self.answerer, prefix=self._prefix())
+        return replace(self, answerer=answerer, timings=timings)
+
+    def _prefix(self) -> Prefix | None:
         answerer, query = self.answerer, self.choice.query
+        if not len(self._read) or answerer.generator is not None:
+            return None
         # Questions that begin unlike one another: what their prompts share is what precedes them.
         others = [replace(query, text=text) for text in (query.text, "0", "A")]
         prompts = [
@@ -189,8 +196,7 @@ class Session:
             for o in others
         ]
         with self._adapted():
-            prefix = answerer.local_model.read(_common_beginning(prompts))
-        return replace(self, answerer=replace(answerer, prefix=prefix))
+            return answerer.local_model.read(_common_beginning(prompts))
 
     @property
     def _read(self) -> CandidatePool:
