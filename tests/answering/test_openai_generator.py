@@ -191,6 +191,16 @@ def test_the_window_is_what_the_server_says_of_the_model(make, api, cards, windo
         generator.generate("x y " * 10_000)
 
 
+def test_a_busy_server_is_asked_for_its_window_again(make, api):
+    """One busy moment at the first question made it 4,096 from then on."""
+    api.cards = [{"id": MODEL, "max_model_len": 512}]
+    api.models_answer = refused(503, "loading")
+    generator = make(max_retries=0)
+    failed(lambda: generator.window, "503 loading", "ask again later")
+    api.models_answer = None
+    assert generator.window == 512
+
+
 def test_a_server_that_lists_no_models_is_used_all_the_same(make, api):
     api.models_answer = (404, {}, [b'{"detail": "Not Found"}'])
     generator = make()

@@ -25,6 +25,7 @@ DEFAULT_WINDOW = 4096  # guess: Ollama's, which cuts longer prompts without a wo
 _WINDOWS = ("max_model_len", "context_length", "context_window", "max_context_length")
 _AROUND_PROMPT, _AROUND_MESSAGE = 64, 8  # tokens that chat templates add; guesses
 _NO_MODEL_TOO = (404, 405, 501)  # of servers that do not list their models
+_FOR_NOW = (None, 401, 403, 408, 429, 502, 503, 504)  # a later answer may have the window
 _MAX_LISTED = 20
 # Fields of ours that some hosted models refuse → what goes in their place.
 _SUBSTITUTES = {"max_tokens": "max_completion_tokens", "stream_options": None, "temperature": None}
@@ -122,7 +123,7 @@ class OpenAIGenerator:
         """Tokens that the model sees at once, prompt and answer together.
 
         Raises:
-            GeneratorError: If the server has to be asked, and is gone or wants a key.
+            GeneratorError: If the server has to be asked, and is gone, busy, or wants a key.
         """
         with self._lock:
             if self._window is None:
@@ -259,7 +260,7 @@ class OpenAIGenerator:
         try:
             cards = self._connection.models(self._advise)
         except GeneratorError as error:
-            if error.status in (None, 401, 403):
+            if error.status in _FOR_NOW:
                 raise
             return None
         for card in cards:
