@@ -198,15 +198,15 @@ class Choice:
 
 
 def check_mode(mode: AnswerMode, answerer: InContextAnswerer, adapter: Adapter | None) -> None:
-    """Refuse a mode for which something is missing.
+    """Check that a question can be answered in a mode.
 
     Args:
         mode: The mode that was asked for.
-        answerer: Its writer may not take what is learned.
-        adapter: What was learned beforehand.
+        answerer: It says whether its writer takes adapters.
+        adapter: Adapter that was learned beforehand.
 
     Raises:
-        InvalidInputError: If so.
+        InvalidInputError: If the writer takes no adapter, or mode "learned" has none.
     """
     if mode in (*LEARNING, AnswerMode.LEARNED) and not answerer.can_learn:
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""What servers of OpenAI's API do to a text: each failure has its error, each oddity its rule."""
+"""Servers of OpenAI's API: each failure has its error, and each oddity its rule."""
 
 from __future__ import annotations
 
@@ -371,7 +371,7 @@ def test_a_refusal_says_what_to_do(make, api, answer, words):
     assert len(api.bodies) == 1  # asked once, and nowhere else
 
 
-def test_an_unknown_model_is_told_with_those_that_there_are(make, api):
+def test_an_unknown_model_is_refused_with_those_that_there_are(make, api):
     error = failed(lambda: make(model="smal").generate("Hi"), "no model 'smal'", "other, small")
     assert error.status == 404
 

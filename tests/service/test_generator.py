@@ -282,7 +282,7 @@ def test_settings_of_a_chat_reach_the_server(client, api):
         (streamed(event(content="a")), 503, "5"),
     ],
 )
-def test_a_failure_is_told_without_its_details(client, api, answer, status, seconds):
+def test_a_failure_is_reported_without_its_details(client, api, answer, status, seconds):
     api.answers.append(answer)
     with pytest.raises(openai.APIStatusError) as caught:
         client.chat.completions.create(model="tiny:base", **CHAT)

@@ -1,4 +1,4 @@
-"""What an engine needs of whoever reads a prompt and writes a text; needs no torch."""
+"""A model as an engine sees it: it counts tokens and continues prompts. Nothing needs torch."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Prompt: TypeAlias = str | Sequence[Message]
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What a model wrote.
+    """A text that a model wrote.
 
     Args:
         text: Without the prompt, special tokens, thoughts, and the stop string or repetition that
             ended it.
-        n_prompt_tokens: What it read.
-        n_new_tokens: What it wrote, tokens of a stop string or a repetition included.
+        n_prompt_tokens: Number of tokens that it read.
+        n_new_tokens: Number of tokens that it wrote, those of a stop string or a repetition too.
         finish_reason: "stop" or "length".
-        thoughts: What stood before the text between <think> and </think>.
+        thoughts: Text between <think> and </think> before it. Default: none.
     """
 
     text: str

@@ -46,8 +46,8 @@ class Connection:
 
     Args:
         url: The address, up to and including /v1.
-        called: What messages call the server.
-        error: Class of what is raised where it fails.
+        called: Name of the server in messages.
+        error: Class of the errors that are raised if it fails.
         api_key: Its key, which no message shows. Default: none.
         timeout_s: Seconds to wait for an answer, and for each piece of a text.
         max_retries: Further tries before an answer begins, after 408, 409, 429, 5xx, a time-out or

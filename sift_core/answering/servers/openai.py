@@ -50,8 +50,8 @@ class OpenAIGenerator:
             path gets /v1.
         model: Name that the server knows the model by.
         api_key: Its key, which no message shows. Default: none.
-        window: Tokens that the model sees at once, as the server runs it. Default: what the server
-            says of the model at the first question, else 4096.
+        window: Tokens that the model sees at once, as the server runs it. Default: the number that
+            the server lists for the model, asked for at the first question, or else 4096.
         count_tokens: Returns the number of tokens of a text. Default: an estimate.
         extra_body: More fields for each request, such as {"reasoning_effort": "low"}. They go
             before ours. Default: none.
