@@ -29,7 +29,6 @@ from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Pick
 from sift_core.progress import timed
-from sift_core.selection.topic import unrelated_cosine
 from sift_core.types import AnswerMode, CandidatePool, Message, Query
 
 if TYPE_CHECKING:  # a server's model needs no torch
@@ -251,7 +250,7 @@ class Session:
             stop_reason=None if choice.read is None else choice.read.stop_reason,
             missing_names=() if choice.read is None else choice.read.missing_names,
             nearest=_nearest(choice.pool) if choice.refuses else None,
-            unrelated_cosine=unrelated_cosine(choice.pool) or 0.0,
+            unrelated_cosine=choice.unrelated_cosine,
             left_out=() if choice.read is None else choice.read.left_out,
         )
 
