@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 
 import pytest
@@ -409,30 +406,3 @@ def test_what_a_listener_raises_passes_and_disconnects(make, api):
     while not api.n_left:
         assert time.monotonic() < end
         time.sleep(0.02)
-
-
-def test_the_engine_answers_without_torch():
-    program = """
-import sys
-for name in ("torch", "transformers", "peft", "safetensors", "cachetools", "jinja2"):
-    sys.modules[name] = None
-from sift_core import InMemorySource
-from sift_core.answering import AnswerEngine, OpenAIGenerator
-from sift_core.testing import HashingEmbedder
-embedder, texts = HashingEmbedder(), ["to fold a boat, fold the sheet"]
-source = InMemorySource(embedder.embed_documents(texts), texts)
-generator = OpenAIGenerator(sys.argv[1], "small")
-engine = AnswerEngine(generator=generator, source=source, embedder=embedder)
-answer = engine.answer("to fold a boat, fold what?")
-print(answer.mode.value, answer.text)
-"""
-    with serving_api(Api()) as api:
-        done = subprocess.run(
-            [sys.executable, "-c", program, api.base_url],
-            capture_output=True,
-            text=True,
-            env={**os.environ},
-            timeout=LIMIT_S,
-            check=False,
-        )
-    assert done.stdout == "context Fold the sheet [1].\n", done.stderr
