@@ -297,6 +297,20 @@ def test_a_busy_server_is_asked_again_when_it_says(make, api, status):
     assert (error.status, error.retry_after_s) == (status, 7.0)
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-5", "soon"])
+def test_a_time_to_ask_again_that_is_none_is_not_passed_on(make, api, seconds):
+    """The service made a header of it, and failed at that."""
+    api.answers.append(refused(503, "busy", {"retry-after": seconds}))
+    assert failed(lambda: make(max_retries=0).generate("Hi")).retry_after_s is None
+
+
+@pytest.mark.parametrize("length", [None, "many"])
+def test_a_length_in_fields_of_the_callers_is_the_servers_to_judge(make, api, length):
+    api.answers.append(streamed(HELLO, END))
+    assert make(extra_body={"max_tokens": length}).generate("Hi").text == "hello"
+    assert api.bodies[0]["max_tokens"] == length
+
+
 def test_a_pause_before_another_try_ends_with_the_wish_for_a_text(make, api):
     api.answers.append(refused(503, "busy", {"retry-after": "60"}))
     started = time.monotonic()
@@ -334,6 +348,7 @@ CHUNKED = {"content-type": EVENTS, "transfer-encoding": "chunked"}
         (streamed(b'data: {"choices": 3}\n\n'), ["no event of a text"]),
         (streamed(b'data: {"choices": [{"delta": {"content": [1]}}]}\n\n'), ["no event"]),
         (streamed(b'data: {"choices": [], "usage": {"prompt_tokens": "x"}}\n\n'), ["no event"]),
+        (streamed(b'data: {"choices": [], "usage": {"prompt_tokens": -1}}\n\n'), ["no event"]),
         (streamed(b'data: "\xff\xfe"\n\n'), ["no event of a text"]),
         (streamed(b"data: " + b"[" * 100_000 + b"\n\n"), ["no event of a text"]),
     ],

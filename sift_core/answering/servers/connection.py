@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
-from sift_core.addresses import http_client
+from sift_core.addresses import http_client, retry_after
 from sift_core.answering.model.text_model import Generation
 from sift_core.answering.model.thoughts import BEGIN, split_thoughts
 from sift_core.checks import as_count, as_number, check_flag, check_text, short_repr
@@ -141,7 +141,7 @@ class Connection:
 
         Args:
             path: "completions" or "chat/completions".
-            body: Without `stream`; `max_tokens` or its newer name is there.
+            body: Without `stream`.
             advise: As for `get`.
             is_unwanted: From `latch`. Ends the text. Called before it and at least each 50 ms.
             on_text: Called with each piece. What it raises passes. Default: None.
@@ -149,7 +149,8 @@ class Connection:
         content, half, spoken, passed, reason = "", "", "", 0, None
         n_read = n_written = n_pieces = 0
         thoughts = text = ""
-        most = _CHARACTERS * int(body.get("max_tokens") or body["max_completion_tokens"])
+        lengths = (body.get(name) for name in ("max_tokens", "max_completion_tokens"))
+        most = _CHARACTERS * max((n for n in lengths if type(n) is int), default=10**9)
         body = {**body, "stream": True}
         with closing(self._events(path, body, advise, is_unwanted)) as events:
             for event in events:
@@ -292,8 +293,7 @@ class Connection:
         else:
             advice = advise(error, message)
         refusal = self.failure(f"did not {purpose}: {status} {said}; {advice}", status)
-        with suppress(ValueError):
-            refusal.retry_after_s = float(headers.get("retry-after", ""))
+        refusal.retry_after_s = retry_after(headers.get("retry-after", ""))
         return refusal
 
     def _read_piece(self, event: Any) -> _Piece:
@@ -306,10 +306,10 @@ class Connection:
             ]
             counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
             reason = choice.get("finish_reason")
-            if not all(isinstance(one, str) for one in (*texts, reason or "")):
-                raise TypeError("a text is expected")
-            if not all(one is None or isinstance(one, int) for one in counts):
-                raise TypeError("a number is expected")
+            are_texts = all(isinstance(one, str) for one in (*texts, reason or ""))
+            are_counts = all(n is None or (isinstance(n, int) and 0 <= n < 2**63) for n in counts)
+            if not (are_texts and are_counts):
+                raise TypeError("texts and counts are expected")
             return _Piece(texts[0], texts[1], reason, counts[0], counts[1])
         except MALFORMED as error:
             raise self.failure(
