@@ -43,7 +43,7 @@ Descriptions: Any = make_dataclass(
 )
 
 
-@flags.with_flags(n_select="n_select", settings=["descriptions"])
+@flags.with_flags(settings=["descriptions"])
 def mcp(
     context: typer.Context,
     store: flags.StoreOption = flags.DEFAULT_STORE,
