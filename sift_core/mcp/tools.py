@@ -26,7 +26,7 @@ from sift_core.places import DOCUMENT_KEYS, NOTE, REPEATED_KEY, START_KEYS, docu
 from sift_core.service.metadata import title_and_url
 from sift_core.sources.content_ids import content_id
 from sift_core.token_estimate import estimated_tokens
-from sift_core.types import Document, Metadata, StopReason
+from sift_core.types import Document, Metadata
 
 # In tokens, guesses: an answer, what surrounds its passages, and what surrounds each text.
 USUAL_LENGTH, FRAME, ABOUT = 4000, 200, 70
@@ -146,7 +146,8 @@ class Tools:
             return {"passages": [], "hint": f"{why}; `collections` says what there is."}
         entries = _chosen(chosen)
         answer, n_kept = _fitting(entries, max_tokens)
-        if n_kept < len(entries) or chosen.stop_reason is StopReason.LIMITS:
+        is_too_long = any(one.reason == "max_tokens" for one in chosen.left_out)
+        if n_kept < len(entries) or (is_too_long and len(entries) < n):
             nearest = _tokens(chosen.pool.texts[0]) + ABOUT + FRAME
             answer["cut"] = (
                 f"{n_kept} of {n} passages fit into max_tokens = {max_tokens}; the nearest alone "

@@ -67,6 +67,13 @@ async def test_an_answer_has_as_many_tokens_as_it_may_and_says_what_was_cut(tmp_
             assert "cut" not in few
 
 
+async def test_a_limit_for_each_document_is_not_called_one_of_tokens(filled):
+    async with asking(filled, options=ChoiceOptions(max_per_document=1)) as asked:
+        answer = await asked("search", question=BOAT)
+        assert [one["id"] for one in answer["passages"]] == ["guide.md#0"]  # of four that fit
+        assert "cut" not in answer
+
+
 @pytest.mark.parametrize("tool", ["search", "read"])
 async def test_long_metadata_takes_no_room_of_texts(tool, tmp_path):
     metadata = {f"key{i}": "a b c d " * 50 for i in range(20)}
