@@ -16,6 +16,7 @@ from sift_core.checks import check_question
 from sift_core.errors import MissingDependencyError
 from sift_core.options import ChoiceOptions, help_of
 from sift_core.protocols import Selector
+from sift_core.service.settings import KEY_VARIABLE
 
 try:
     import typer
@@ -97,6 +98,17 @@ DtypeOption = Annotated[
         help="Number type of the model. auto takes the fastest on a CPU (sift doctor says which), "
         "and that of the stored weights on a GPU."
     ),
+]
+HostOption = Annotated[
+    str,
+    typer.Option(
+        help="Address to listen at. Others than the loopback need a key, which clients send: put "
+        f"it into the environment variable {KEY_VARIABLE}."
+    ),
+]
+PortOption = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")]
+NoAuthOption = Annotated[
+    bool, typer.Option("--no-auth", help="Let anybody who reaches the address call.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 

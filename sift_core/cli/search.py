@@ -126,8 +126,7 @@ def _print_search(console: Terminal, chosen: Chosen, *, warns: bool) -> None:
     """Print what SIFT chose, and how certain it makes the answer."""
     print_chunks(console, chosen.chunks, picks=chosen.picks, repeats=chosen.repeats)
     console.say("")
-    for line in _variance_lines(chosen.question_variances.tolist()):
-        console.say(line)
+    console.say(_variance_line(chosen.question_variances.tolist()))
     if warns:
         console.say("The index may have nothing about this: no chunk is near to the question.")
     console.say(f"{_counts(chosen)}, chosen from {len(chosen.pool)} candidates.")
@@ -168,16 +167,14 @@ def _print_comparison(console: Terminal, columns: Mapping[str, Chosen]) -> None:
     console.say(meaning, style="dim")
 
 
-def _variance_lines(variances: Sequence[float]) -> list[str]:
+def _variance_line(variances: Sequence[float]) -> str:
     """Return how σ² at the question falls, as a sparkline, numbers and words."""
-    share = explained(variances)
-    n = len(variances) - 1
+    share, n = explained(variances), len(variances) - 1
     chunks = "this chunk explains" if n == 1 else f"these {n} chunks explain"
-    lines = [
+    return (
         f"σ² at the question {sparkline(variances)} {variances[0]:.2f} → {variances[-1]:.2f}: "
         f"{chunks} {share:.0%} of what is uncertain about it."
-    ]
-    return lines
+    )
 
 
 def _lines(chosen: Chosen, width: int, nearest: set[int]) -> list[Text]:

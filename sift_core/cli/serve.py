@@ -22,6 +22,8 @@ from sift_core.service.server import listener_at, serve_at
 from sift_core.service.settings import KEY_VARIABLE, ServiceSettings, key_of
 
 if TYPE_CHECKING:
+    import socket
+
     from sift_core.answering import AnswerEngine, LanguageModel, VllmServer
 
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
@@ -120,17 +122,9 @@ def serve(
     store: flags.StoreOption = flags.DEFAULT_STORE,
     model: flags.ModelOption = flags.DEFAULT_MODEL,
     embedder: flags.EmbedderOption = None,
-    host: Annotated[
-        str,
-        typer.Option(
-            help="Address to listen at. Others than the loopback need a key, which clients send: "
-            f"put it into the environment variable {KEY_VARIABLE}."
-        ),
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8123,
-    no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Let anybody who reaches the address call.")
-    ] = False,
+    host: flags.HostOption = "127.0.0.1",
+    port: flags.PortOption = 8123,
+    no_auth: flags.NoAuthOption = False,
     no_model: Annotated[
         bool, typer.Option("--no-model", help="Rank, search and embed alone, without a model.")
     ] = False,
@@ -189,8 +183,7 @@ def serve(
             app=app,
         ) as service,
     ):
-        name = f"[{host}]" if ":" in host else host
-        at = f"http://{name}:{listener.getsockname()[1]}"
+        at = url_of(host, listener)
         notice = f"Serving at {at}, for OpenAI's clients at {at}/v1. Ctrl-C stops it."
         serve_at(
             listener,
@@ -307,6 +300,12 @@ def access_to(host: str, key: str | None, *, no_auth: bool) -> dict[str, Any]:
     is_for_this_machine = is_local and key is None
     hosts = ("localhost", "127.0.0.1", "[::1]", host) if is_for_this_machine else ()
     return {"api_key": key, "allowed_hosts": hosts}
+
+
+def url_of(host: str, listener: socket.socket) -> str:
+    """Return the address of a service that listens."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{listener.getsockname()[1]}"
 
 
 def engine_of_server(engine: AnswerEngine, server: VllmServer, max_rank: int) -> AnswerEngine:

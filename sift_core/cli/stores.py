@@ -113,6 +113,14 @@ class OpenedStore:
     files: Callable[[], dict[str, str]]
 
 
+class NoIndexError(InvalidInputError):
+    """There is no index at an address."""
+
+    def __init__(self, address: StoreAddress) -> None:
+        super().__init__(f"no index at {address}; make one: sift index FOLDER{address.option}")
+        self.address = address
+
+
 def has_place(address: StoreAddress) -> bool:
     """Return whether there is a store to open: a server, or a folder that one was made in.
 
@@ -126,9 +134,7 @@ def has_place(address: StoreAddress) -> bool:
             f"{address.location!r} is a file; a store needs a folder of its own"
         )
     manifest = "manifest.json" if address.kind == "faiss" else "meta.json"
-    if Path(address.location, manifest).is_file():
-        return True
-    return _is_of_another_tool(address)
+    return Path(address.location, manifest).is_file() or _is_of_another_tool(address)
 
 
 def _is_of_another_tool(address: StoreAddress) -> bool:
@@ -157,11 +163,11 @@ def open_store(
 
     Raises:
         CandidateSourceError: If the store fails or its folder is in use.
-        InvalidInputError: If there is no index yet, it was made by another embedder, or `layout`
-            does not fit it.
+        NoIndexError: If there is no index yet.
+        InvalidInputError: If it was made by another embedder, or `layout` does not fit it.
     """
     if not has_place(address):
-        raise _no_index(address)
+        raise NoIndexError(address)
     with open_for_writing(
         address, embedder_name=embedder_name, may_be_new=False, layout=layout
     ) as opened:
@@ -227,7 +233,7 @@ def open_for_writing(
         except CandidateSourceError as error:
             raise CandidateSourceError(f"cannot open the store {address}: {error}") from error
         if not is_there and not may_be_new:
-            raise _no_index(address)
+            raise NoIndexError(address)
         recorded = collection.embedder_name()
         _check_embedder(address, recorded, embedder_name)
         from sift_core.sources import QdrantSource
@@ -290,8 +296,7 @@ def open_with_embedder(
                 f"now embeds as {loaded.name!r}; index them again into another --store"
             )
         if source.embedder_name is None:
-            text = "text"
-            source.fetch(Query(text=text, embedding=loaded.embed_query(text)), 2)
+            source.fetch(Query(text="text", embedding=loaded.embed_query("text")), 2)
         yield OpenedIndex(address, source, loaded)
 
 
@@ -326,10 +331,6 @@ def _check_url(kind: str, url: str, collection: str) -> None:
         is_url = False
     if kind == "faiss" or not is_url:
         raise InvalidInputError(f"a store must be {_FORMS}, got {f'{kind}:{url}'!r}")
-
-
-def _no_index(address: StoreAddress) -> InvalidInputError:
-    return InvalidInputError(f"no index at {address}; make one: sift index FOLDER{address.option}")
 
 
 def _check_embedder(address: StoreAddress, recorded: str | None, asked: str | None) -> None:

@@ -7,17 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from inspect import Parameter, signature
 from typing import Annotated, Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
 from sift_core.checks import short_repr
-from sift_core.errors import InvalidInputError, MissingDependencyError
-
-try:
-    from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
-
-    from sift_core.service.http import MAX_QUERIES, Many
-    from sift_core.service.metadata import Filter as Filter
-    from sift_core.service.metadata import Plain
-except ImportError as error:
-    raise MissingDependencyError(error.name or "pydantic", extra="mcp") from error
+from sift_core.errors import InvalidInputError
+from sift_core.service.http import MAX_QUERIES, Many
+from sift_core.service.metadata import Filter as Filter
+from sift_core.service.metadata import Plain
 
 MAX_KEYS = 20
 CHOICES, TOKENS = (1, 50), (300, 20_000)  # from and to, of an answer. Guesses.
@@ -67,13 +63,13 @@ def clean(value: Any) -> Any:
 def arguments_of(
     tool: str, call: Callable[..., Any], fixed: Collection[str], names: tuple[str, ...]
 ) -> type[BaseModel]:
-    """Return the model of a tool's arguments: those of a function that are not fixed.
+    """Return the model of a tool's arguments.
 
     Args:
         tool: Its name.
-        call: Takes them. Their types and defaults are those of its signature.
-        fixed: Arguments that the operator decides.
-        names: The collections; with one alone there is no argument `collection`.
+        call: Its types and defaults are those of the arguments.
+        fixed: Names of the arguments that the operator decides, which are left out.
+        names: The collections. With one alone the argument `collection` is left out.
     """
     found: dict[str, Any] = {
         one.name: (one.annotation, ... if one.default is Parameter.empty else one.default)
@@ -87,22 +83,19 @@ def arguments_of(
 
 
 def read_arguments(model: type[BaseModel], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an agent sent, checked.
+    """Return what an agent sent, checked. None stands for an argument that is left out.
 
     Raises:
-        InvalidInputError: With the first faults, and the arguments that there are.
+        InvalidInputError: With the first faults, and the names of all arguments.
     """
-    arguments = {name: one for name, one in arguments.items() if one is not None}  # as some send
+    arguments = {name: one for name, one in arguments.items() if one is not None}
     takes = f"`{model.__name__}` takes {', '.join(model.model_fields) or 'no arguments'}"
     if unknown := next((name for name in arguments if name not in model.model_fields), None):
         raise InvalidInputError(f"there is no argument {short_repr(unknown)}; {takes}")
     try:
-        given = model.model_validate(arguments)
+        return dict(model.model_validate(arguments))
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)[:3]
-        named = (
-            ("`" + ".".join(str(part)[:40] for part in one["loc"][:3]) + "`", one["msg"][:200])
-            for one in faults
-        )
-        raise InvalidInputError(f"{'; '.join(map(': '.join, named))}; {takes}") from error
-    return {name: getattr(given, name) for name in model.model_fields}
+        places = [".".join(str(part)[:40] for part in one["loc"][:3]) for one in faults]
+        named = (f"`{at}`: {one['msg'][:200]}" for at, one in zip(places, faults, strict=True))
+        raise InvalidInputError(f"{'; '.join(named)}; {takes}") from error

@@ -6,8 +6,9 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,9 +21,11 @@ from sift_core.protocols import Embedder
 from sift_core.service.metadata import filter_for
 from sift_core.sources.content_ids import content_id
 from sift_core.sources.multi_query import queries_of
-from sift_core.types import Document, DocumentSample
+from sift_core.types import Document, DocumentSample, FloatArray
 
 N_SAMPLED = 50  # documents from which the keys of the metadata are read
+# By content ids, documents to store with their vectors, and None for those to delete.
+Rows: TypeAlias = dict[str, tuple[Document, FloatArray] | None]
 
 
 class Collection:
@@ -43,9 +46,9 @@ class Collection:
     ) -> None:
         self.name, self._source, self._embedder = name, source, embedder
         self._manifest = None if folder is None else Path(folder, "manifest.json")
-        self._stamp: object = self._stamped()
+        self._stamp = self._stamped()
         self._turn = threading.Lock()
-        self._waiting: deque[tuple[Mapping[str, Any], Sequence[str], Future[None]]] = deque()
+        self._waiting: deque[tuple[Rows, Future[None]]] = deque()
 
     def search(
         self, texts: Sequence[str], options: ChoiceOptions, conditions: Mapping[str, Any]
@@ -56,8 +59,8 @@ class Collection:
             with self._turn:
                 source = self._current()
                 return search(source, query, options, filter=filter_for(source, dict(conditions)))
-        except InvalidInputError as error:
-            if "there are no documents to fetch from" in str(error):
+        except InvalidInputError:
+            if self.sample() is None:
                 return None
             raise
 
@@ -78,12 +81,9 @@ class Collection:
 
     def sample(self) -> DocumentSample | None:
         """Return some random passages and how many are stored; None if there are none."""
-        try:
-            with self._turn:
-                source = self._current()
-                found: DocumentSample = source.sample(N_SAMPLED, np.random.default_rng(0))
-        except InvalidInputError:
-            return None
+        found: DocumentSample | None = None
+        with self._turn, suppress(InvalidInputError):
+            found = self._current().sample(N_SAMPLED, np.random.default_rng(0))
         return found
 
     def change(self, added: Document | None = None, removed: Sequence[str] = ()) -> None:
@@ -93,42 +93,41 @@ class Collection:
             CandidateSourceError: If the store fails; nothing is changed then.
             InvalidInputError: If the text cannot be embedded, or JSON cannot hold the metadata.
         """
-        rows: dict[str, Any] = {}
+        rows: Rows = dict.fromkeys(removed)
         if added is not None:
             (vector,) = self._embedder.embed_documents([added.text])
             if not (np.isfinite(vector).all() and vector.any()):
                 raise InvalidInputError("the text has nothing to embed; write a sentence")
             rows[content_id(added)] = added, vector
         done: Future[None] = Future()
-        self._waiting.append((rows, removed, done))
+        self._waiting.append((rows, done))
         with self._turn:
             if not done.done():
-                self._write([self._waiting.popleft() for _ in range(len(self._waiting))])
+                self._write()
         done.result()
 
-    def _write(
-        self, changes: Sequence[tuple[Mapping[str, Any], Sequence[str], Future[None]]]
-    ) -> None:
-        rows = {content: row for added, _, _ in changes for content, row in added.items()}
+    def _write(self) -> None:
+        """Write all changes that wait."""
+        changes = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        rows = {content: row for one, _ in changes for content, row in one.items()}
+        added = {content: row for content, row in rows.items() if row is not None}
+        error: Exception | None = None
         try:
             source = self._current()
             try:
-                if rows:
-                    documents, vectors = zip(*rows.values(), strict=True)
-                    matrix, name = np.stack(vectors), self._embedder.name
-                    source.prepare(embedder_name=name, dimension=matrix.shape[1])
-                    source.add(list(rows), documents, matrix)
-                source.remove([content for _, removed, _ in changes for content in removed])
+                if added:
+                    documents, vectors = zip(*added.values(), strict=True)
+                    source.prepare(embedder_name=self._embedder.name, dimension=len(vectors[0]))
+                    source.add(list(added), documents, np.stack(vectors))
+                source.remove([content for content in rows if content not in added])
             finally:
                 source.complete()
             self._stamp = self._stamped()
-        except Exception as error:
-            self._stamp = ()  # loads anew: what memory holds and the folder does not is forgotten
-            for _, _, done in changes:
-                done.set_exception(error)
-        else:
-            for _, _, done in changes:
-                done.set_result(None)
+        except Exception as raised:
+            error = raised
+            self._stamp = ()  # load anew: forget what memory holds and the folder does not
+        for _, done in changes:
+            done.set_exception(error) if error else done.set_result(None)
 
     def _current(self) -> Any:
         """Return the store, loaded anew if another process has written into its folder."""
@@ -140,10 +139,10 @@ class Collection:
             self._stamp = stamp
         return self._source
 
-    def _stamped(self) -> object:
-        """Return what changes whenever a Faiss folder is saved; None if it is gone."""
-        try:
-            found = self._manifest and self._manifest.stat()
-        except OSError:
-            return None
-        return found and (found.st_mtime_ns, found.st_ino)
+    def _stamped(self) -> tuple[int, ...] | None:
+        """Return what changes whenever a Faiss folder is saved; None without such a folder."""
+        with suppress(OSError):
+            if self._manifest is not None:
+                found = self._manifest.stat()
+                return found.st_mtime_ns, found.st_ino
+        return None

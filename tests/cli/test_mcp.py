@@ -11,25 +11,26 @@ from sift_core import Document
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--http", "--host", "0.0.0.0"], "put a key into SIFT_API_KEY"),
         ([], "no index at faiss:.sift; make one: sift index FOLDER"),
         (["--store", "faiss:notes", "--write", "--max-tokens", "50"], "from 300 to 20000, got 50"),
-        (["--store", "faiss:notes", "--write", "-n", "90"], "from 1 to 50, got 90"),
+        (["--store", "qdrant:notes", "--write", "-n", "90"], "from 1 to 50, got 90"),
+        (["--store", "qdrant:notes"], "no index at qdrant:notes; make one"),
         (["--half-life-days", "9"], "`half_life_days` needs `newest`"),
         (["--search-description", "x"], "set SIFT_MCP_SEARCH_DESCRIPTION in the environment"),
     ],
 )
-def test_what_cannot_be_served_is_one_line(arguments, told, refusal):
-    assert told in refusal("mcp", *arguments)
+def test_what_cannot_be_served_is_one_line(arguments, message, refusal):
+    assert message in refusal("mcp", *arguments)
 
 
 def test_two_stores_of_one_name_are_refused(refusal, fill):
     for folder in ("a/notes", "b/notes"):
         fill(f"faiss:{folder}", [Document(document_id="a", text="Fold a boat.")])
-    told = refusal("mcp", "--store", "faiss:a/notes", "--also-store", "faiss:b/notes")
-    assert "two stores have one name" in told
+    message = refusal("mcp", "--store", "faiss:a/notes", "--also-store", "faiss:b/notes")
+    assert "two stores have one name" in message
 
 
 @pytest.mark.slow

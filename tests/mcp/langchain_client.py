@@ -7,13 +7,7 @@ import sys
 
 from langchain_mcp_adapters.client import MultiServerMCPClient
 
-BOAT = "How do I fold a boat?"
-CALLS = [
-    ("search", {"question": BOAT, "n": 1}),
-    ("search", {"question": BOAT, "limit": 1}),
-    ("remember", {"text": "Ann works in Bonn.", "date": "2026-05-01"}),
-    ("search", {"question": "Where does Ann work?", "n": 1}),
-]
+CALLS = json.loads(sys.argv[1])
 
 
 async def main(kind, *where):
@@ -35,4 +29,4 @@ async def main(kind, *where):
             print(json.dumps(text))
 
 
-asyncio.run(main(*sys.argv[1:]))
+asyncio.run(main(*sys.argv[2:]))

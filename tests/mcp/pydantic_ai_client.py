@@ -13,13 +13,7 @@ from pydantic_ai import Agent, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.function import FunctionModel
 
-BOAT = "How do I fold a boat?"
-CALLS = [
-    ("search", {"question": BOAT, "n": 1}),
-    ("search", {"question": BOAT, "limit": 1}),
-    ("remember", {"text": "Ann works in Bonn.", "date": "2026-05-01"}),
-    ("search", {"question": "Where does Ann work?", "n": 1}),
-]
+CALLS = json.loads(sys.argv[1])
 
 
 def model(messages, info):
@@ -37,9 +31,8 @@ async def main(kind, *where):
     client = where[0]
     if kind == "stdio":
         client = StdioTransport(where[0], list(where[1:]), env=dict(os.environ))
-    result = await Agent(FunctionModel(model), toolsets=[MCPToolset(client, init_timeout=120)]).run(
-        BOAT
-    )
+    agent = Agent(FunctionModel(model), toolsets=[MCPToolset(client, init_timeout=120)])
+    result = await agent.run("Call the tools.")
     for message in result.all_messages():
         for part in message.parts:
             if part.part_kind in ("tool-return", "retry-prompt"):
@@ -47,4 +40,4 @@ async def main(kind, *where):
                 print(json.dumps(text if isinstance(text, str) else json.dumps(text)))
 
 
-asyncio.run(main(*sys.argv[1:]))
+asyncio.run(main(*sys.argv[2:]))

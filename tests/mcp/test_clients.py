@@ -25,6 +25,14 @@ PAGE = "# Boats\n\nTo fold a boat of paper, fold the sheet in half.\n"
 # By a path of its own, so that the environment of a client needs none.
 MAIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from sift_core.cli import main; main()"
 SIFT = [sys.executable, "-c", MAIN]
+BOAT = "How do I fold a boat?"
+# What the two clients in Python call, if the tool is there. `check_session` knows the answers.
+CALLS = [
+    ("search", {"question": BOAT, "n": 1}),
+    ("search", {"question": BOAT, "limit": 1}),
+    ("remember", {"text": "Ann works in Bonn.", "date": "2026-05-01"}),
+    ("search", {"question": "Where does Ann work?", "n": 1}),
+]
 PYTHONS = {
     "langchain": ["langchain-mcp-adapters>=0.3"],
     "pydantic_ai": ["pydantic-ai-slim[mcp]>=2.68"],
@@ -61,7 +69,7 @@ def client(request):
     python = CACHE / request.param / "bin/python"
     pip = [python, "-m", "pip", "install", "--quiet", *PYTHONS[request.param]]
     made(CACHE / request.param, [sys.executable, "-m", "venv", "--clear", "."], pip)
-    return [python, Path(__file__).with_name(f"{request.param}_client.py")]
+    return [python, Path(__file__).with_name(f"{request.param}_client.py"), json.dumps(CALLS)]
 
 
 @pytest.fixture
@@ -92,8 +100,8 @@ def served(folder, *arguments):
         command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            told = process.stderr.readline()
-            yield re.search(r"http://127\.0\.0\.1:\d+/mcp", told).group()
+            message = process.stderr.readline()
+            yield re.search(r"http://127\.0\.0\.1:\d+/mcp", message).group()
         finally:
             process.send_signal(signal.SIGINT)
             rest = process.stderr.read()
@@ -131,7 +139,7 @@ def test_the_inspector_over_stdio_and_http(inspector, folder):
     script = folder / "sift"  # the inspector would take "-c" for its own
     script.write_text(f"#!{sys.executable}\n{MAIN}\n", encoding="utf-8")
     script.chmod(0o755)
-    asked = ["--tool-name", "search", "--tool-arg", "question=How do I fold a boat?", "n=1"]
+    asked = ["--tool-name", "search", "--tool-arg", f"question={BOAT}", "n=1"]
     with served(folder) as url:
         for where in ([script, "mcp"], [url, "--transport", "http"]):
             listed = run([*inspector, *where, "--method", "tools/list"], folder, timeout=300)
@@ -158,8 +166,8 @@ async def test_the_sdks_client_over_stdio_and_an_index_that_changes(folder):
         assert done.returncode == 0, done.stderr
         found = await asked("search", question="May green tea boil, and what does Ann fold?")
         assert {note["id"], "docs/tea.md#0"} <= {one["id"] for one in found["passages"]}
-        (told,) = (await asked("collections"))["collections"]
-        assert (told["name"], told["n_passages"]) == ("sift", 3)
+        (listed,) = (await asked("collections"))["collections"]
+        assert (listed["name"], listed["n_passages"]) == ("sift", 3)
 
 
 def test_a_memory_begins_where_there_is_no_index(tmp_path, client):

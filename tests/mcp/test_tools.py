@@ -10,7 +10,7 @@ from sift_core.mcp.tools import MAX_METADATA, NOTICE
 from sift_core.token_estimate import estimated_tokens
 from tests.mcp.asking import GUIDE, asking, documents, opened, tools_over
 
-# Guides have no date beside notes that have one; the command does not tell that again and again.
+# Guides have no date beside notes that have one; the command does not warn of it.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sift_core.errors.UndatedWarning"),
     pytest.mark.filterwarnings("ignore::sift_core.errors.MissingKeyWarning"),
@@ -19,7 +19,7 @@ pytestmark = [
 BOAT = "How do I fold a paper boat?"
 
 
-async def test_a_search_tells_source_place_and_reason(filled):
+async def test_a_passage_has_source_place_and_reason(filled):
     async with asking(filled) as asked:
         found = await asked("search", question=BOAT, n=2)
     first = found["passages"][0]
@@ -27,7 +27,7 @@ async def test_a_search_tells_source_place_and_reason(filled):
     assert first["place"] == "guide.md > Boats"
     assert first["why"].startswith("similarity 0.")
     assert "shares: " in first["why"]
-    assert first["metadata"] == {"topic": "boats"}  # where it stands is told already
+    assert first["metadata"] == {"topic": "boats"}  # "source" and "place" say the rest
     assert len(found["passages"]) == 2
     assert found["notice"] == NOTICE
 
@@ -43,7 +43,7 @@ async def test_a_search_takes_several_questions_and_a_filter(filled):
         assert "No passage fits `filter`" in nothing["hint"]
 
 
-async def test_what_no_passage_has_is_told(filled):
+async def test_an_answer_names_what_no_passage_has(filled):
     async with asking(filled, options=ChoiceOptions()) as asked:
         found = await asked("search", question="Who is Kunigunde?", newest="day")
         assert found["not_found"] == "kunigunde"
@@ -60,11 +60,18 @@ async def test_an_answer_has_as_many_tokens_as_it_may_and_says_what_was_cut(tmp_
                 answer = await asked("search", question="boat1 word7", n=40, max_tokens=most)
                 assert estimated_tokens(json.dumps(answer, ensure_ascii=False)) <= most
                 n = len(answer["passages"])
-                told = f"{n} of 40 passages fit into max_tokens = {most}; the nearest alone has"
-                assert (told in answer.get("cut", "")) == (n < 40) == (most < 20_000)
+                message = f"{n} of 40 passages fit into max_tokens = {most}; the nearest alone has"
+                assert (message in answer.get("cut", "")) == (n < 40) == (most < 20_000)
             few = await asked("search", question="boat1 word7", n=3)
             assert len(few["passages"]) == 3
             assert "cut" not in few
+
+
+async def test_a_limit_for_each_document_is_not_called_one_of_tokens(filled):
+    async with asking(filled, options=ChoiceOptions(max_per_document=1)) as asked:
+        answer = await asked("search", question=BOAT)
+        assert [one["id"] for one in answer["passages"]] == ["guide.md#0"]  # of four that fit
+        assert "cut" not in answer
 
 
 @pytest.mark.parametrize("tool", ["search", "read"])
@@ -118,9 +125,9 @@ async def test_a_long_document_is_read_in_pieces_until_its_end(tmp_path):
 
 async def test_collections_say_what_can_be_searched(filled):
     async with asking(filled, may_write=True) as asked:
-        (told,) = (await asked("collections"))["collections"]
-    assert (told["n_passages"], told["takes_notes"]) == (5, True)
-    assert told["examples_of_metadata"]["topic"] in ("'boats'", "'tea'")
+        (listed,) = (await asked("collections"))["collections"]
+    assert (listed["n_passages"], listed["takes_notes"]) == (5, True)
+    assert listed["examples_of_metadata"]["topic"] in ("'boats'", "'tea'")
 
 
 async def test_with_several_stores_an_agent_says_where(tmp_path):
@@ -206,7 +213,7 @@ async def test_no_tool_deletes_what_is_no_note(filled):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"text": " \x00 "}, "a note must have 1 to 1000 tokens"),
         ({"text": "one two " * 2000}, "store one fact a note"),
@@ -220,12 +227,12 @@ async def test_no_tool_deletes_what_is_no_note(filled):
         ({"text": "!!!"}, "must have at least one word"),
     ],
 )
-async def test_a_note_that_cannot_be_kept_is_refused(arguments, told, empty):
+async def test_a_note_that_cannot_be_kept_is_refused(arguments, message, empty):
     async with asking(empty, may_write=True) as asked:
-        if told is None:
+        if message is None:
             await asked("remember", **arguments)
         else:
-            assert told in await asked.refusal("remember", **arguments)
+            assert message in await asked.refusal("remember", **arguments)
 
 
 async def test_what_another_process_writes_is_seen_and_kept(tmp_path):
