@@ -122,6 +122,7 @@ def _chosen(
             limits=limits,
             newness=options.newness(pool),
             n_select=options.n_select,
+            document_key=options.document_key,
         ),
         **vars(selection),
     )
@@ -360,7 +361,13 @@ def _preferences(
             n_known=n_known,
         )
     if takes(options.selector or _SELECTOR, "preferences"):
-        preferences = prefer_named(preferences, pool, query, newest=options.newest)
+        preferences = prefer_named(
+            preferences,
+            pool,
+            query,
+            newest=options.newest,
+            document_key=options.document_key,
+        )
     if targets is None:
         return preferences
     own = targets if query.also else targets[0]

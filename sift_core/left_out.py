@@ -60,6 +60,7 @@ def find_left_out(
     limits: Limits | None,
     newness: FloatArray | None,
     n_select: int,
+    document_key: str | None = None,
 ) -> tuple[LeftOut, ...]:
     """Return the near-copies of what was chosen, then what limits kept from the most relevant.
 
@@ -71,6 +72,7 @@ def find_left_out(
         limits: The limits that the choice obeyed. Default: none.
         newness: Dates, shape (n,), if the newest of near-copies was chosen. Default: it was not.
         n_select: How many of the most relevant distinct candidates limits are blamed for.
+        document_key: Metadata key that names a document. Default: as for `place_of`.
     """
     rank_of = {row: i + 1 for i, passage in enumerate(passages) for row in passage.rows}
     stands_for = selection.stands_for
@@ -91,7 +93,7 @@ def find_left_out(
         LeftOut(
             row=row,
             document_id=pool.document_ids[row],
-            source=str(pool.place(row).document or pool.document_ids[row]),
+            source=str(pool.place(row, document_key).document or pool.document_ids[row]),
             reason=reason,
             rank=rank,
         )

@@ -36,7 +36,12 @@ Patterns = Mapping[str, re.Pattern[str]]
 
 
 def prefer_named(
-    preferences: Preferences | None, pool: CandidatePool, query: Query, *, newest: str | None
+    preferences: Preferences | None,
+    pool: CandidatePool,
+    query: Query,
+    *,
+    newest: str | None,
+    document_key: str | None = None,
 ) -> Preferences | None:
     """Return preferences by which the version that a question names is chosen.
 
@@ -51,11 +56,12 @@ def prefer_named(
         pool: The n candidates.
         query: The question, perhaps with others in `also`.
         newest: Metadata key of a date. Default: "date".
+        document_key: Metadata key that names a document. Default: as for `place_of`.
     """
     patterns = _named(query)
     if not patterns or not len(pool):
         return preferences
-    points = _points(pool, patterns, newest or DATE_KEY)
+    points = _points(pool, patterns, newest or DATE_KEY, document_key)
     if (points == points[:, :1]).all():
         return preferences
     found = preferences or Preferences()
@@ -97,11 +103,14 @@ def _names_in(text: str) -> Patterns:
     return found
 
 
-def _points(pool: CandidatePool, patterns: Patterns, date_key: str) -> FloatArray:
+def _points(
+    pool: CandidatePool, patterns: Patterns, date_key: str, document_key: str | None
+) -> FloatArray:
     """Return how much each candidate has of each name, shape (t, n); 0 for nothing."""
     points = np.zeros((len(patterns), len(pool)))
     for row, text in enumerate(pool.texts):
-        names = (pool.document_ids[row], pool.place(row).document or "", pool.heading(row))
+        document = pool.place(row, document_key).document or ""
+        names = (pool.document_ids[row], document, pool.heading(row))
         year = str(year_of(pool.metadata[row].get(date_key)))
         places = [_ascii_digits(one) for one in (" ".join(map(str, names)), text)]
         for i, (name, pattern) in enumerate(patterns.items()):

@@ -1,5 +1,7 @@
 """The year or version that a question names wins over the newest and the most relevant one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -85,6 +87,13 @@ def test_a_name_counts_more_than_a_date_and_a_date_more_than_a_text():
     assert chosen("in 2019", make_pool(texts, names="policy.md")) == [2019]  # by date
     only_texts = make_pool(texts, names="policy.md", dates=False)
     assert chosen("in 2019", only_texts) == [2020]
+
+
+def test_the_name_of_a_document_is_read_by_its_key():
+    # As above; of the six, only the one that `document_key` names says 2019 in its name.
+    pool = make_pool([f"This replaces the policy of {year - 1}" for year in YEARS], dates=False)
+    pool = replace(pool, metadata=[{"file": one["source"]} for one in pool.metadata])
+    assert chosen("in 2019", pool, document_key="file") == [2019]
 
 
 VERSIONS = ["1.2", "1.20", "2.0", "2.3", "2.3.1", "3.0"]
