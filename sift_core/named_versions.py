@@ -23,7 +23,7 @@ from sift_core.types import CandidatePool, FloatArray, Query
 MOST_NAMED = 8  # years and versions of one question that are looked for
 DATE_KEY = "date"  # where `sift index` writes dates
 _EXACT, _WITHIN = 2, 1  # points of a candidate with version 2, and with 2.3, if 2 is named
-_PLACES = 3  # names, date, text
+_NAMES, _DATE, _TEXT = 9, 3, 1  # weights of these points by where it has the version
 
 _MARK = r"(?<![^\W\d_])(?:v|ver|vers\w*|wersj\w*|верси\w*|版本|バージョン|버전)[.\s_-]*"
 _MORE = r"(?P<more>(?:\.\d+)*)(?!\.?\d)"
@@ -110,14 +110,15 @@ def _points(
     points = np.zeros((len(patterns), len(pool)))
     for row, text in enumerate(pool.texts):
         document = pool.place(row, document_key).document or ""
-        names = (pool.document_ids[row], document, pool.heading(row))
+        names = _ascii_digits(f"{pool.document_ids[row]} {document} {pool.heading(row)}")
+        text = _ascii_digits(text)
         year = str(year_of(pool.metadata[row].get(date_key)))
-        places = [_ascii_digits(one) for one in (" ".join(map(str, names)), text)]
         for i, (name, pattern) in enumerate(patterns.items()):
-            in_names, in_text = (_match(name, pattern, place) for place in places)
-            of_each = (in_names, _EXACT * (name == year), in_text)
-            for j, one in enumerate(of_each):
-                points[i, row] += one * (_EXACT + 1) ** (_PLACES - 1 - j)
+            points[i, row] = (
+                _NAMES * _match(name, pattern, names)
+                + _DATE * _EXACT * (name == year)
+                + _TEXT * _match(name, pattern, text)
+            )
     return points
 
 
