@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from sift_core.dates import year_of
+from sift_core.dates import is_date
 from sift_core.documents.finding import HTML_SUFFIXES, PDF_SUFFIX, FoundFile
 from sift_core.types import Document
 
@@ -77,7 +77,7 @@ def as_iso(value: object) -> str | None:
     if partial := _PARTIAL.fullmatch(text):
         text = f"{partial[1]}{partial[2] or '-01'}-01"
     text = re.sub(r"^(\d{4})/(\d\d)/(\d\d)", r"\1-\2-\3", text)
-    if re.match(r"\d{4}-?\d\d-?\d\d", text) and year_of(text) is not None:
+    if re.match(r"\d{4}-?\d\d-?\d\d", text) and is_date(text):
         return text
     with suppress(ValueError, TypeError, IndexError):
         return parsedate_to_datetime(text).isoformat()
@@ -160,7 +160,7 @@ class FileDates:
 
 def _commits(root: Path, names: Sequence[str]) -> dict[str, str]:
     """Return the date of the last commit of each file; without what Git does not have."""
-    folder = os.path.commonpath([os.path.dirname(name) for name in names]) if names else ""
+    folder = os.path.commonpath([os.path.dirname(name) for name in names])
     command = [*_GIT, "log", "--format=%x01%cI", "--name-only", "-z", "--no-renames"]
     try:
         found = subprocess.run(
