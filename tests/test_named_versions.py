@@ -151,7 +151,16 @@ def test_points_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("date", "year"), [("2019-05-01", 2019), (1_556_668_800, 2019), ("May", None), (None, None)]
+    ("date", "year"),
+    [
+        ("2019-05-01", 2019),
+        (1_556_668_800, 2019),
+        ("May", None),
+        (None, None),
+        # In UTC these are of the years 10000 and 0, which Python has not.
+        ("9999-12-31T23:59:59-05:00", 9999),
+        ("0001-01-01T00:00:00+05:00", 1),
+    ],
 )
 def test_the_year_of_a_date(date, year):
     assert year_of(date) == year
