@@ -79,7 +79,7 @@ def as_iso(value: object) -> str | None:
     text = re.sub(r"^(\d{4})/(\d\d)/(\d\d)", r"\1-\2-\3", text)
     if re.match(r"\d{4}-?\d\d-?\d\d", text) and is_date(text):
         return text
-    with suppress(ValueError, TypeError, IndexError):
+    with suppress(ValueError, TypeError, IndexError, OverflowError):
         return parsedate_to_datetime(text).isoformat()
     return None
 

@@ -116,6 +116,7 @@ def test_no_program_of_a_received_repository_is_run(tmp_path):
         ("2019-05", "2019-05-01"),
         ("Wed, 01 May 2019 10:00:00 +0200", "2019-05-01T10:00:00+02:00"),
         ("2019-13-01", None),
+        ("1 Jan 99999999999999999999 00:00:00 +0000", None),
         ("soon", None),
         ("", None),
     ],
