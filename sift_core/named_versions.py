@@ -25,7 +25,10 @@ DATE_KEY = "date"  # where `sift index` writes dates
 _EXACT, _WITHIN = 2, 1  # points of a candidate with version 2, and with 2.3, if 2 is named
 _NAMES, _DATE, _TEXT = 9, 3, 1  # weights of these points by where it has the version
 
-_MARK = r"(?<![^\W\d_])(?:v|ver|vers\w*|wersj\w*|верси\w*|版本|バージョン|버전)[.\s_-]*"
+# Endings are short, since the search takes time quadratic in their length.
+_ENDING = r"\w{0,9}"
+_WORD = rf"v|ver|vers{_ENDING}|wersj{_ENDING}|верси{_ENDING}|版本|バージョン|버전"
+_MARK = rf"(?<![^\W\d_])(?:{_WORD})[.\s_-]*"
 _MORE = r"(?P<more>(?:\.\d+)*)(?!\.?\d)"
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _POINTS = re.compile(r"(?<![\d.])\d+(?:\.\d+)+(?!\d)")
@@ -82,24 +85,23 @@ def _named(query: Query) -> Patterns:
     """
     texts = [one.text for one in (query, *query.also)]
     named = [_names_in(text) for text in texts]
-    found: dict[str, re.Pattern[str]] = {}
+    found: dict[str, str] = {}
     for i, text in enumerate(texts):
         others = (j for j, other in enumerate(texts) if other != text and other in text)
         if not any(named[j] for j in others):
             found |= named[i]
-    return dict(list(found.items())[:MOST_NAMED])
+    first = list(found.items())[:MOST_NAMED]
+    return {name: re.compile(pattern, re.IGNORECASE) for name, pattern in first}
 
 
-def _names_in(text: str) -> Patterns:
+def _names_in(text: str) -> dict[str, str]:
+    """Return the pattern of each year and version in a text."""
     text = _ascii_digits(text)
-    found = {
-        number: re.compile(rf"{_MARK}{number}{_MORE}", re.IGNORECASE)
-        for number in _MARKED.findall(text)
-    }
+    found = {number: rf"{_MARK}{number}{_MORE}" for number in _MARKED.findall(text)}
     for version in _POINTS.findall(text):
-        found[version] = re.compile(rf"(?<![\d.]){re.escape(version)}{_MORE}")
+        found[version] = rf"(?<![\d.]){re.escape(version)}{_MORE}"
     for year in _YEAR.findall(text):
-        found[year] = re.compile(rf"(?<!\d){year}(?P<more>)(?:[01]\d[0-3]\d)?(?!\d)")
+        found[year] = rf"(?<!\d){year}(?P<more>)(?:[01]\d[0-3]\d)?(?!\d)"
     return found
 
 

@@ -124,6 +124,11 @@ def test_a_number_without_a_mark_is_no_version():
     assert chosen("the 3 flags", make_pool(texts, names="guide.md", dates=False)) == [2021]
 
 
+def test_a_question_takes_no_time_quadratic_in_its_length():
+    # 500 kB. With endings of any length the search would take half an hour.
+    assert chosen("vers_" * 100_000 + " in 2019", make_pool()) == [2019]
+
+
 def test_a_follow_up_asks_for_its_own_year():
     # `query_rewriting` "join": both questions as one text, then the last one alone.
     last = Query(text="And in 2019?", embedding=BASE)
