@@ -27,7 +27,7 @@ _KEYS = ("lastmod", "last_modified", "modified", "updated", "date", "published",
 _FRONT_MATTER = re.compile(
     r"\A\ufeff?(---|\+\+\+)[ \t]*\n(.{0,20000}?)\n\1[ \t]*(?:\n|\Z)", re.DOTALL
 )
-_LINE = re.compile(r"^([A-Za-z_-]+)\s*[:=]\s*(\S.*?)\s*$", re.MULTILINE)
+_LINE = re.compile(r"^([A-Za-z_-]+)[ \t]*[:=][ \t]*(\S.*?)\s*$", re.MULTILINE)
 _META = (
     *("article:modified_time", "og:updated_time", "dcterms.modified", "last-modified"),
     *("datemodified", "article:published_time", "dcterms.date", "dcterms.created", "dc.date"),

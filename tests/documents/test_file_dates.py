@@ -39,6 +39,7 @@ def commit(folder, date, *names):
         ("a.md", "---\ndate: 2018-05-01\nupdated: '2019-05-01' # late\n---\nText", "2019-05-01"),
         ("a.md", '+++\ndate = "2019-05-01T10:00:00Z"\n+++\nText', "2019-05-01T10:00:00Z"),
         ("a.md", "---\ndate: 2019\n---\nText", "2019-01-01"),
+        ("a.md", "---\ntitle:\ndate: 2019-05-01\n---\nText", "2019-05-01"),
         ("a.html", '<meta property="article:published_time" content="2019-05-01">x', "2019-05-01"),
         ("a.html", '<p>x <time datetime="2019-05-01">May</time></p>', "2019-05-01"),
         ("a.html", '<meta name="date" content="soon"><time>2019-05-01</time>x', "2019-05-01"),
