@@ -81,7 +81,7 @@ def prefer_named(
 def _named(query: Query) -> Patterns:
     """Return each year and version that the texts of a query name, with what finds it.
 
-    A text that contains another one, as a joined follow-up does, is read if that names nothing.
+    A joined follow-up contains the last question. It is read only if that question names nothing.
     """
     texts = [one.text for one in (query, *query.also)]
     named = [_names_in(text) for text in texts]
@@ -108,7 +108,7 @@ def _names_in(text: str) -> dict[str, str]:
 def _points(
     pool: CandidatePool, patterns: Patterns, date_key: str, document_key: str | None
 ) -> FloatArray:
-    """Return how much each candidate has of each name, shape (t, n); 0 for nothing."""
+    """Return how much each candidate has of each name, shape (t, n), from 0."""
     points = np.zeros((len(patterns), len(pool)))
     for row, text in enumerate(pool.texts):
         document = pool.place(row, document_key).document or ""

@@ -1,4 +1,4 @@
-"""The date of a file: what it says itself, else Git's last commit of it, else the file's time."""
+"""The date of a file: the one that it states, else Git's last commit of it, else its time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _GIT_ENVIRONMENT = {
 
 
 def date_of_content(content: bytes, text: str, suffix: str) -> dict[str, str]:
-    """Return "date" and "date_kind" of what a file says of itself; empty if it says nothing.
+    """Return "date" and "date_kind" as a file states them; empty if it states no date.
 
     Args:
         content: Its bytes.
@@ -67,7 +67,7 @@ def date_of_content(content: bytes, text: str, suffix: str) -> dict[str, str]:
 
 
 def as_iso(value: object) -> str | None:
-    """Return a date as ISO 8601 text that `by_date` reads; None for what is no date.
+    """Return a date as ISO 8601 text that `by_date` reads, or None if the value is no date.
 
     Takes ISO 8601, also with "/" or without day or month, and dates of mails.
     """
@@ -121,7 +121,7 @@ def _of_pdf(content: bytes) -> list[Any]:
 
 
 class FileDates:
-    """Dates of files that say none themselves. Asks Git once for each repository.
+    """Dates of files that state none. Asks Git once for each repository.
 
     Args:
         files: Of which dates may be asked.
@@ -159,7 +159,7 @@ class FileDates:
 
 
 def _commits(root: Path, names: Sequence[str]) -> dict[str, str]:
-    """Return the date of the last commit of each file; without what Git does not have."""
+    """Return the date of the last commit of each file that Git has."""
     folder = os.path.commonpath([os.path.dirname(name) for name in names])
     command = [*_GIT, "log", "--format=%x01%cI", "--name-only", "-z", "--no-renames"]
     try:

@@ -17,8 +17,8 @@ from sift_core.types import CandidatePool, FloatArray
 
 # Cosine of unrelated texts: this quantile of the pairs of different candidates.
 UNRELATED = 0.1
-# How far from that cosine to 1 the nearest candidate must be. Read from six collections of 700 to
-# 900 passages, none of whose 346 own questions is below it, and not from the tests' collections.
+# How far from that cosine to 1 the nearest candidate must be. None of 346 questions on six
+# collections of 700 to 900 passages is below it. The tests have other collections.
 LEAST_NEARNESS = 0.25
 # A pool that is the whole collection has all pairs in it, related ones too: a question on the
 # topic is nearer to a candidate than this share of the pairs is to one another.
@@ -51,7 +51,7 @@ def topic_floor(
 
     Args:
         pool: The candidates of one question.
-        is_whole: Whether the pool is the whole collection, and not what is nearest of a larger one.
+        is_whole: Whether the pool is the whole collection, not the nearest part of it.
         baseline: Returns the embedder's cosine for unrelated texts. Called only if the nearest
             candidate has cosine 0.5 or more and is still below the floor. Default: 0.
 

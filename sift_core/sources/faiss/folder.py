@@ -6,7 +6,7 @@
     words-<token>.npz         the columns of a `LexicalIndex`; older versions do not write it
     folder.lock               held by whoever writes
 
-Without a manifest, what another tool has saved there is read (`other_tools`).
+Without a manifest, an index of another tool is read (`other_tools`).
 
 Files of these names that the manifest does not name were left by a process that died; the next
 save deletes them, and no others.
