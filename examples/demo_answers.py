@@ -14,6 +14,7 @@ from rich.console import Console
 from sift_core import CandidatePool, ChoiceOptions, InvalidInputError
 from sift_core.answering import AdapterCache, AnswerEngine, LanguageModel, LearningOptions
 from sift_core.cli.models import load_language_model
+from sift_core.cli.output import counted
 
 MODES = ("base", "context", "fine_tune", "both")
 N_CHUNKS = 10
@@ -110,7 +111,7 @@ def try_modes(
     if n_steps < N_STEPS:
         console.print(
             f"\n[dim]{N_STEPS} steps of learning would take about {seconds(N_STEPS):.0f} s on "
-            f"this machine: {n_steps} are taken.[/]"
+            f"this machine. The demo takes {counted(n_steps, 'step')}.[/]"
         )
     console.print(
         f"\n[dim]Learning and scoring: about {seconds(n_steps):.0f} s; less if this was learned "

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sift_core import Answer, CandidatePool, Query, posterior_variances
-from sift_core.cli.output import shortened, source_of, sparkline
+from sift_core.cli.output import counted, shortened, source_of, sparkline
 from sift_core.repeats import repeats_of
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ def print_modes(
         table.add_row(result.mode, bits, f"{share:.0%}", f"{result.seconds:.1f}")
     console.print(table)
     console.print(
-        f"[dim]fine_tune: a LoRA, {n_steps} steps, which is kept; both: learned and read.[/]"
+        f"[dim]fine_tune: a LoRA of {counted(n_steps, 'step')}, which is kept; both: learned and "
+        f"read.[/]"
     )
 
 

@@ -395,7 +395,6 @@ class Measurer:
             answerer=self.answerer,
             learning=self.learning,
             policy=VariancePolicy(),
-            n_candidates=self.options.n_candidates,
             timings={},
         )
 

@@ -257,7 +257,6 @@ def make_choice(
     answerer: InContextAnswerer,
     learning: LearningOptions,
     policy: Policy,
-    n_candidates: int,
     baseline: Callable[[], float] = no_baseline,
     timings: Mapping[str, float],
 ) -> Choice:
@@ -270,7 +269,6 @@ def make_choice(
         answerer: Puts the question as the request says.
         learning: What is learned where the request does not say it.
         policy: Decides in mode "auto".
-        n_candidates: How many were asked for; a pool of fewer is the whole collection.
         baseline: Returns the embedder's cosine for unrelated texts. Default: 0.
         timings: Seconds that were spent before it, by stage.
     """
@@ -290,13 +288,12 @@ def make_choice(
     if mode is AnswerMode.AUTO:
         assert read is not None  # as is `learned`
         assert learned is not None
-        n_fetched = len(pool) if chosen.hop is None else chosen.hop.first_row
         features = replace(
             answerer.features(query, read.chunks, learned.chunks),
             latency_s=_seconds_until(deadline),
             has_adapter=learning.adapter is not None,
             nearest=float(pool.similarities.max()),
-            topic_floor=topic_floor(pool, is_whole=n_fetched < n_candidates, baseline=baseline),
+            topic_floor=topic_floor(pool, baseline=baseline),
         )
         decision = policy.decide(features)
     else:

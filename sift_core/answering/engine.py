@@ -364,7 +364,6 @@ class AnswerEngine:
             answerer=self.answerer_for(request),
             learning=self.learning,
             policy=self.policy,
-            n_candidates=request.choice_options(self.options).n_candidates,
             baseline=lambda: self._baseline,
             timings=timings or {},
         )

@@ -118,11 +118,7 @@ def search(
     elif compare:
         _print_comparison(Terminal(), columns)
     else:
-        off_topic = is_off_topic(
-            chosen.pool,
-            n_candidates=options.n_candidates,
-            baseline=lambda: baseline_of(model),
-        )
+        off_topic = is_off_topic(chosen.pool, baseline=lambda: baseline_of(model))
         _print_search(Terminal(), chosen, warns=off_topic)
 
 

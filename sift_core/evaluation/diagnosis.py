@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 
@@ -265,6 +265,7 @@ def _measured(
     texts = [question.text for question in questions.questions]
     name, embed = embedder.name, embedder.embed_query
     queries = [Query(text=one, embedding=embed(one), embedder_name=name) for one in texts]
+    baseline = cache(partial(baseline_of, embedder))
     n_fetched = N_CANDIDATES + (_EXTRA if questions.origin is None else 0)
     found = fetch_pools(source, queries, n_fetched, on_progress, "asking questions")
     for question, query, pool in zip(questions.questions, queries, found, strict=True):
@@ -276,7 +277,7 @@ def _measured(
                 f"embedder?"
             )
         rows = np.array(kept[:N_CANDIDATES])
-        yield measure_pool(query, pool.take(rows), baseline=lambda: baseline_of(embedder))
+        yield measure_pool(query, pool.take(rows), baseline=baseline)
 
 
 def _kept(question: Question, pool: CandidatePool) -> list[int]:
@@ -320,7 +321,7 @@ def measure_pool(
         n_shared=len(np.intersect1d(nearest, sift)),
         nearest=_top_ten(query, pool, nearest, own),
         sift=_top_ten(query, pool, sift, own),
-        is_off_topic=is_off_topic(pool, n_candidates=N_CANDIDATES, baseline=baseline),
+        is_off_topic=is_off_topic(pool, baseline=baseline),
     )
 
 

@@ -2,10 +2,12 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 
-from sift_core import AnswerMode
+from sift_core import AnswerMode, ChoiceOptions
 from sift_core.answering.model.text_model import REFUSAL
+from sift_core.testing import HashingEmbedder
 from tests.engines import engine_of
 
 TEXTS = [f"The shelf {n} holds books on {what}." for n in range(3) for what in ("cats", "boats")]
@@ -48,6 +50,27 @@ def test_the_model_answers_where_it_may(make_engine):
     assert (answer.is_refusal, answer.mode) == (False, AnswerMode.BASE)
     assert answer.text == make_engine().answer(OFF_TOPIC, mode="base").text != REFUSAL
     assert "off the topic" in answer.reasons[0]
+
+
+def test_a_refusal_shows_the_nearest_candidates(make_engine):
+    answer = make_engine().answer(OFF_TOPIC)
+    embedder = HashingEmbedder()
+    cosines = embedder.embed_documents(TEXTS) @ embedder.embed_query(OFF_TOPIC)
+    nearest = [TEXTS[i] for i in np.argsort(-cosines, kind="stable")[:3]]
+    assert list(answer.nearest.texts) == nearest
+    record = answer.as_dict()["nearest"]
+    assert [one["text"] for one in record] == nearest
+    assert set(record[0]) == {"document_id", "similarity", "text", "metadata"}
+    assert make_engine().answer(ON_TOPIC, mode="context").nearest is None
+
+
+def test_an_answer_says_what_its_choice_left_out(make_engine):
+    """Three of four texts are one text: two of them are left out as its copies."""
+    texts = [*[f"The shelf 1 holds books on cats{end}" for end in (".", "!", " .")], "Boats sail."]
+    engine = make_engine(texts, options=ChoiceOptions(n_select=2))
+    answer = engine.answer("Which books does the shelf 1 hold?", mode="context")
+    assert [(one.reason, one.rank) for one in answer.left_out] == [("near_copy", 1)] * 2
+    assert [one["reason"] for one in answer.as_dict()["left_out"]] == ["near_copy"] * 2
 
 
 @pytest.mark.parametrize("mode", ["base", "context", "fine_tune", "both"])

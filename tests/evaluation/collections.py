@@ -44,7 +44,7 @@ def sampled(rows, texts=None):
 
 
 class RowEmbedder:
-    """Knows the vectors of some texts beforehand: those of the chunks they are the openings of."""
+    """Gives a text that begins as a chunk the vector of that chunk, and any other some row."""
 
     name = "rows"
 
@@ -52,7 +52,8 @@ class RowEmbedder:
         self._rows = rows
 
     def embed_query(self, text):
-        return self._rows[int(text.split()[1])]
+        number = text.split()[1]
+        return self._rows[int(number) if number.isdigit() else len(text) % len(self._rows)]
 
     def embed_documents(self, texts):
         return np.stack([self.embed_query(text) for text in texts])

@@ -77,6 +77,29 @@ def test_exact_copies_are_to_be_deduplicated_and_no_more_is_fetched_where_there_
     assert "OversamplingSource" not in said
 
 
+def test_of_own_questions_those_are_counted_that_would_be_refused():
+    """Rows at right angles: a question that is a row is on the topic, one beside all is not."""
+    rows = orthogonal(41)
+    source, sample = sampled(rows[:40])
+    questions = [Question(text=text) for text in ("on", "beside", "on too")]
+    asked = {"on": rows[3], "beside": rows[40], "on too": rows[7]}
+
+    class Embedder(RowEmbedder):
+        def embed_query(self, text):
+            return asked[text]
+
+    diagnosis = diagnose(
+        source,
+        Embedder(rows),
+        sample=sample,
+        questions=QuestionSet(questions=tuple(questions), origin="a file"),
+    )
+    assert [pool.is_off_topic for pool in diagnosis.pools] == [False, True, False]
+    said = "Mode auto would refuse 1 of the 3 questions"
+    assert said in " ".join(recommend(diagnosis).reasons)
+    assert "would refuse" not in " ".join(recommend(diagnosed(related(40))).reasons)
+
+
 @pytest.mark.parametrize("n", [1, 2, 10, 11, 19])
 def test_a_collection_of_few_chunks_is_too_small(n):
     diagnosis = diagnosed(related(n))
