@@ -1,9 +1,12 @@
-"""Addresses of servers: which of them mean this machine, and how HTTP clients are made for them."""
+"""Servers: which addresses mean this machine, how clients are made, and when to ask again."""
 
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Callable
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -41,3 +44,18 @@ def http_client(make: Callable[..., Client], url: str) -> Client:
             "needs one more package; run `pip install 'httpx[socks]'`, or name the server's host "
             "in NO_PROXY"
         ) from error
+
+
+def retry_after(header: str) -> float | None:
+    """Return the seconds that a Retry-After header asks for, a number or a date; else None."""
+    value = header.strip()
+    if value.isdecimal():
+        seconds = float(value)
+        return seconds if math.isfinite(seconds) else None
+    try:
+        until = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=timezone.utc)
+    return max(0.0, (until - datetime.now(timezone.utc)).total_seconds())

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import sift_core
+from tests.answering.openai_double import Api, serving_api
 
 HOME = Path(sift_core.__file__).parent
 STUBS = sorted(path.relative_to(HOME.parent) for path in HOME.rglob("*.pyi"))
@@ -189,3 +190,26 @@ def test_a_missing_vendor_is_named_with_its_extra(vendor, statement, package, ex
     assert f"pip install 'sift-rerank[{extra}]'" in message
     assert is_import_error
     assert "ModuleNotFoundError" in cause
+
+
+WITHOUT_TORCH = """
+import json, sys
+for name in ("torch", "transformers", "peft", "safetensors", "cachetools", "jinja2"):
+    sys.modules[name] = None
+from sift_core import InMemorySource
+from sift_core.answering import AnswerEngine, OpenAIGenerator
+from sift_core.testing import HashingEmbedder
+embedder, texts = HashingEmbedder(), ["to fold a boat, fold the sheet"]
+source = InMemorySource(embedder.embed_documents(texts), texts)
+generator = OpenAIGenerator({url!r}, "small")
+engine = AnswerEngine(generator=generator, source=source, embedder=embedder)
+answer = engine.answer("to fold a boat, fold what?")
+print(json.dumps([answer.mode.value, answer.text]))
+"""
+
+
+def test_an_engine_whose_texts_a_server_writes_needs_no_torch():
+    pytest.importorskip("openai", reason="needs the extra openai")
+    with serving_api(Api()) as api:
+        answer = run(WITHOUT_TORCH.format(url=api.base_url))
+    assert answer == ["context", "Fold the sheet [1]."]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from sift_core.explanation import Chosen, question_variances
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import Selector
 from sift_core.selection.sift import SIFTSelector
-from sift_core.selection.topic import no_baseline, topic_floor
+from sift_core.selection.topic import no_baseline, topic_floor, unrelated_cosine
 from sift_core.types import AnswerMode, CandidatePool, Query, StopReason
 
 if TYPE_CHECKING:  # a server's model needs no torch
@@ -177,6 +178,11 @@ class Choice:
     refuses: bool = False
     searched_for: tuple[str, ...] = ()
 
+    @cached_property
+    def unrelated_cosine(self) -> float:
+        """Cosine of unrelated candidates; 0 if there are too few to show it."""
+        return unrelated_cosine(self.pool) or 0.0
+
     def standard_deviation(self, used: CandidatePool) -> float:
         """Return σ at the question given some chunks, in the paper's setting; NaN without any."""
         if not len(used):
@@ -198,15 +204,15 @@ class Choice:
 
 
 def check_mode(mode: AnswerMode, answerer: InContextAnswerer, adapter: Adapter | None) -> None:
-    """Refuse a mode for which something is missing.
+    """Check that a question can be answered in a mode.
 
     Args:
         mode: The mode that was asked for.
-        answerer: Its writer may not take what is learned.
-        adapter: What was learned beforehand.
+        answerer: It says whether its writer takes adapters.
+        adapter: Adapter that was learned beforehand.
 
     Raises:
-        InvalidInputError: If so.
+        InvalidInputError: If the writer takes no adapter, or mode "learned" has none.
     """
     if mode in (*LEARNING, AnswerMode.LEARNED) and not answerer.can_learn:
         raise InvalidInputError(

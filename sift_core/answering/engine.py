@@ -20,13 +20,9 @@ from sift_core.answering.choosing import (
 )
 from sift_core.answering.in_context import LARGEST_COUNT, InContextAnswerer, PromptOptions
 from sift_core.answering.model.bundled import SMOLLM2
-from sift_core.answering.model.text_model import TextGenerator, TextModel, as_model
+from sift_core.answering.model.text_model import TextGenerator, TextModel, writing_model
 from sift_core.answering.policy import Policy, VariancePolicy, check_policy
-from sift_core.answering.query_rewriting import (
-    QueryRewriter,
-    QueryRewriting,
-    check_query_rewriting,
-)
+from sift_core.answering.query_rewriting import QueryRewriter, QueryRewriting, check_query_rewriting
 from sift_core.answering.request import AnswerRequest, check_generation
 from sift_core.answering.sessions import Session, prepare_session
 from sift_core.answering.streams import (
@@ -71,7 +67,7 @@ class AnswerEngine:
         source: Where candidates come from. Default: none; `choose_from` takes candidates.
         embedder: The model that embedded the source's documents. Default: none.
         options: What the choice of chunks for the prompt obeys, unless a question says otherwise.
-            Tokens are those of the language model, the blank line behind each chunk included,
+            Tokens are those of the model that writes, the blank line behind each chunk included,
             unless `count_tokens` is given. Default: 10 chunks of 200 candidates.
         prompt: How chunks are put. Default: the chunks, a blank line, the question.
         learning: What the model learns, and how. Default: at most 12 steps.
@@ -84,7 +80,7 @@ class AnswerEngine:
             history and question returns your own texts; None searches for the question as typed.
             Default: "join".
         generator: Writes the texts: a `VllmGenerator`, or an `OpenAIGenerator`, with which nothing
-            is learned. A `language_model` beside it counts the tokens. Default: the language model.
+            is learned. A `language_model` beside that scores texts. Default: the language model.
 
     Raises:
         InvalidInputError: If an option cannot be used.
@@ -103,7 +99,7 @@ class AnswerEngine:
 
     def __post_init__(self) -> None:
         if self.language_model is None:
-            object.__setattr__(self, "language_model", as_model(self.generator))
+            object.__setattr__(self, "language_model", writing_model(None, self.generator))
         check_embedder(self.embedder, is_needed=False)
         check_instance("options", self.options, ChoiceOptions)
         check_instance("prompt", self.prompt, PromptOptions)
@@ -113,7 +109,7 @@ class AnswerEngine:
         check_policy(self.policy)
         check_query_rewriting(self.query_rewriting)
         check_generation(self.generation)
-        self.language_model.check_generation(self._answerer.generation)
+        self._answerer.writer.check_generation(self._answerer.generation)
 
     @classmethod
     def from_pretrained(
@@ -308,10 +304,7 @@ class AnswerEngine:
         return self.session_from(self.choose(question, **options), on_step=on_step)
 
     async def asession(self, question: str | AnswerRequest, **options: Any) -> Session:
-        """Return what `session` returns, without blocking the event loop.
-
-        Cancelling the task ends the learning at its next step.
-        """
+        """Return what `session` returns. Cancelling the task ends it at the next step."""
         choice = await self.achoose(question, **options)
         return await run_in_worker(
             self.language_model.submit, lambda step: self.session_from(choice, on_step=step)
@@ -319,11 +312,7 @@ class AnswerEngine:
 
     def session_from(self, choice: Choice, *, on_step: OnStep | None = None) -> Session:
         """Return what `session` returns, for a question for which all is chosen."""
-        session = self.prepare(choice, on_step=on_step)
-        timings = dict(session.timings)
-        with timed(timings, "read"):
-            session = session.with_prefix_read()
-        return replace(session, timings=timings)
+        return self.prepare(choice, on_step=on_step).with_prefix_read()
 
     def answerer_for(
         self, asked: AnswerRequest | Choice, generation: Mapping[str, Any] | None = None
@@ -347,8 +336,8 @@ class AnswerEngine:
         return baseline_of(self.embedder)
 
     def _first_choice(self, request: AnswerRequest, query: Query) -> dict[str, Any]:
-        parts = self.answerer_for(request), self.options, self.learning
-        return first_choice_arguments(request, query, *parts)
+        answerer = self.answerer_for(request)
+        return first_choice_arguments(request, query, answerer, self.options, self.learning)
 
     def _choice(
         self,
@@ -380,10 +369,11 @@ class AnswerEngine:
     def _request(self, question: str | AnswerRequest, options: Mapping[str, Any]) -> AnswerRequest:
         """Return what is asked, checked before any work."""
         request = AnswerRequest.of(question, options)
-        self.language_model.check_generation(request.generation)
+        writer = self._answerer.writer
+        writer.check_generation(request.generation)
         check_mode(AnswerMode(request.mode), self._answerer, self.learning.adapter)
         request.choice_options(self.options)  # checks them
-        _ = self.language_model.window  # asks a server once, here in a thread
+        _ = writer.window  # asks a server once, here in a thread
         return request
 
     def _retrieval(self) -> tuple[CandidateSource, Embedder]:
@@ -398,7 +388,7 @@ class AnswerEngine:
     def _rewriter(self) -> QueryRewriter:
         selectors = (self.options.selector or ContextSelector(), self.learning.selector)
         several = all(isinstance(one, ContextSelector | SIFTSelector) for one in selectors)
-        return QueryRewriter(self.query_rewriting, several, self.language_model, self.generator)
+        return QueryRewriter(self.query_rewriting, several, self._answerer.writer, self.generator)
 
     @property
     def _answerer(self) -> InContextAnswerer:

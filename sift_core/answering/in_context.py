@@ -16,6 +16,7 @@ from sift_core.answering.model.text_model import (
     Prompt,
     TextGenerator,
     TextModel,
+    writing_model,
 )
 from sift_core.checks import as_count, check_flag, check_text
 from sift_core.errors import InvalidInputError
@@ -106,10 +107,14 @@ class InContextAnswerer:
         as_count("max_new_tokens", self.max_new_tokens, minimum=1, maximum=LARGEST_COUNT)
 
     @property
+    def writer(self) -> TextModel:
+        """The model whose window, tokens and options bound what is written."""
+        return writing_model(self.language_model, self.generator)
+
+    @property
     def can_learn(self) -> bool:
         """Whether whoever writes the texts does so with what is learned here."""
-        writer = self.generator or self.language_model
-        return bool(getattr(writer, "takes_adapters", True))
+        return self.writer.takes_adapters
 
     @property
     def local_model(self) -> LanguageModel:
@@ -153,7 +158,7 @@ class InContextAnswerer:
     def size(self, text: str) -> int:
         """Return how many tokens a chunk takes in the prompt, its blank line included."""
         as_read = _numbered(text, _SOME_NUMBER) if self.prompt.cite else text
-        return self.language_model.n_tokens(as_read + CHUNK_SEPARATOR)
+        return self.writer.n_tokens(as_read + CHUNK_SEPARATOR)
 
     def context(self, chunks: CandidatePool) -> str:
         """Return the chunks as one text, the first choice last."""
@@ -188,7 +193,7 @@ class InContextAnswerer:
         around = [INSTRUCTION] if self.prompt.cite else []
         if self.prompt.template is not None:
             around.append(_PLACE.sub("", self.prompt.template))
-        return room - sum(map(self.language_model.n_tokens, around))
+        return room - sum(map(self.writer.n_tokens, around))
 
     def check(self, query: Query) -> None:
         """Refuse a question that does not fit into the window, before any work.
@@ -197,10 +202,10 @@ class InContextAnswerer:
             InvalidInputError: If question and answer alone do not fit, or an option of generation
                 cannot be used.
         """
-        self.language_model.check_generation(self.generation)
+        self.writer.check_generation(self.generation)
         prompt = self.prompt_for(query, CandidatePool.empty())
         template = self.generation.get("chat_template_kwargs")
-        self.language_model.check_prompt(prompt, self.max_new_tokens, template)
+        self.writer.check_prompt(prompt, self.max_new_tokens, template)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the tokens of a prompt, as the chat template spells it with these settings."""
@@ -209,12 +214,11 @@ class InContextAnswerer:
     def n_prompt_tokens(self, prompt: Prompt) -> int:
         """Return how many tokens a prompt takes."""
         template = self.generation.get("chat_template_kwargs")
-        return self.language_model.n_prompt_tokens(prompt, template)
+        return self.writer.n_prompt_tokens(prompt, template)
 
     def room(self, prompt: Prompt) -> int:
         """Return how many tokens the window leaves beside `prompt` and answer; < 0: too long."""
-        taken = self.n_prompt_tokens(prompt) + self.max_new_tokens
-        return self.language_model.window - taken
+        return self.writer.window - self.n_prompt_tokens(prompt) - self.max_new_tokens
 
     def features(
         self, query: Query, chosen: CandidatePool, lessons: CandidatePool
@@ -334,7 +338,8 @@ class InContextAnswerer:
         """
         check_text("answer", answer)
         n_tokens = max(1, self.language_model.n_tokens(answer))
-        used = self.with_generation(max_new_tokens=n_tokens).used(query, chunks)
+        local = replace(self, generator=None, max_new_tokens=n_tokens)
+        used = local.used(query, chunks)
         lead = self.prompt_ids(self.prompt_for(query, used))
         return self.local_model.bits_per_byte(answer, lead=lead)
 

@@ -29,12 +29,12 @@ from sift_core.checks import check_question
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Pick
 from sift_core.progress import timed
-from sift_core.selection.topic import unrelated_cosine
 from sift_core.types import AnswerMode, CandidatePool, Message, Query
 
 if TYPE_CHECKING:  # a server's model needs no torch
     from sift_core.answering.fine_tuning import FineTuned
     from sift_core.answering.model.adapters import Adapter
+    from sift_core.answering.model.prefix_cache import Prefix
 
 N_NEAREST = 3  # candidates that a refusal shows
 
@@ -179,9 +179,15 @@ class Session:
         Raises:
             AnswerError: If the model fails.
         """
-        if not len(self._read) or self.answerer.generator is not None:
-            return self
+        timings = dict(self.timings)
+        with timed(timings, "read"):
+            answerer = replace(self.answerer, prefix=self._prefix())
+        return replace(self, answerer=answerer, timings=timings)
+
+    def _prefix(self) -> Prefix | None:
         answerer, query = self.answerer, self.choice.query
+        if not len(self._read) or answerer.generator is not None:
+            return None
         # Questions that begin unlike one another: what their prompts share is what precedes them.
         others = [replace(query, text=text) for text in (query.text, "0", "A")]
         prompts = [
@@ -189,8 +195,7 @@ class Session:
             for o in others
         ]
         with self._adapted():
-            prefix = answerer.local_model.read(_common_beginning(prompts))
-        return replace(self, answerer=replace(answerer, prefix=prefix))
+            return answerer.local_model.read(_common_beginning(prompts))
 
     @property
     def _read(self) -> CandidatePool:
@@ -245,7 +250,7 @@ class Session:
             stop_reason=None if choice.read is None else choice.read.stop_reason,
             missing_names=() if choice.read is None else choice.read.missing_names,
             nearest=_nearest(choice.pool) if choice.refuses else None,
-            unrelated_cosine=unrelated_cosine(choice.pool) or 0.0,
+            unrelated_cosine=choice.unrelated_cosine,
             left_out=() if choice.read is None else choice.read.left_out,
         )
 

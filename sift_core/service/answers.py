@@ -60,7 +60,7 @@ async def fit_to_window(
     """
 
     def fit() -> AnswerRequest:
-        window, history = engine.language_model.window, request.history
+        window, history = engine.answerer_for(request).writer.window, request.history
         n_characters = len(request.question) + sum(len(turn["content"]) for turn in history)
         # Megabytes, which cannot fit, take seconds to be cut into tokens.
         if n_characters > CHARACTERS * window or len(history) > window:

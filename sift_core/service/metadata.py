@@ -83,8 +83,8 @@ def missing_keys(conditions: Filter, metadata: Sequence[Metadata]) -> str | None
     """Return a message that names the keys that no document has, and those that there are.
 
     Args:
-        conditions: What was asked.
-        metadata: Of some documents of the store.
+        conditions: The filter.
+        metadata: Metadata of some documents of the store.
     """
     there = sorted({str(key) for one in metadata for key in one})
     missing = [

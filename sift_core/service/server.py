@@ -51,8 +51,8 @@ def serve_at(
     Args:
         listener: As `listener_at` returns it.
         app: Any ASGI application.
-        on_start: Is called before the first request is read.
-        on_stop: Is called when the process is told to stop, while answers are still being sent.
+        on_start: Function that is called before the first request is read.
+        on_stop: Function that is called at a signal to stop, while answers are still being sent.
 
     Raises:
         MissingDependencyError: If Uvicorn is not installed.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.answering.http_double import Handler, serving_by
 
 MODEL = "small"
 EVENTS = "text/event-stream"
@@ -70,19 +70,19 @@ def streamed(*pieces):
     return 200, {"content-type": EVENTS}, pieces
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
+    api: Api
+
     def do_GET(self):
-        self.server.api.paths.append(self.path)
-        content = json.dumps({"object": "list", "data": self.server.api.cards}).encode()
-        self.send(*(self.server.api.models_answer or (200, {}, [content])))
+        self.api.paths.append(self.path)
+        content = json.dumps({"object": "list", "data": self.api.cards}).encode()
+        self.send(*(self.api.models_answer or (200, {}, [content])))
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.server.api.paths.append(self.path)
-        self.server.api.headers.append(
-            {name.lower(): value for name, value in self.headers.items()}
-        )
-        self.send(*self.server.api.chat(body))
+        self.api.paths.append(self.path)
+        self.api.headers.append({name.lower(): value for name, value in self.headers.items()})
+        self.send(*self.api.chat(body))
 
     def send(self, status, headers, pieces):
         try:
@@ -100,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
                 else:
                     self.wait(piece)
         except OSError:
-            self.server.api.n_left += 1
+            self.api.n_left += 1
         self.close_connection = True
 
     def wait(self, seconds):
@@ -115,22 +115,10 @@ class _Handler(BaseHTTPRequestHandler):
                 continue
         self.connection.settimeout(None)
 
-    def log_message(self, *_):
-        pass
-
 
 @contextmanager
 def serving_api(api):
     """Serve from another thread; `api.base_url` is the address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.api = api
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    api.base_url = f"http://127.0.0.1:{server.server_port}/v1"
-    try:
+    with serving_by(type("ApiHandler", (_Handler,), {"api": api})) as address:
+        api.base_url = f"{address}/v1"
         yield api
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -266,7 +266,7 @@ def test_what_is_no_embedder_is_refused_at_once(make_engine, embedder, message):
         replace(make_engine(), embedder=embedder)
 
 
-def test_a_question_in_place_of_a_query_is_told_how_one_is_made(make_engine):
+def test_a_question_in_place_of_a_query_is_refused_with_the_way_to_make_one(make_engine):
     engine = make_engine()
     pool = engine.choose(QUESTION, mode="context").pool
     with pytest.raises(InvalidInputError, match=r"got 'what\?'; pass `Query\(text=…, embedding"):

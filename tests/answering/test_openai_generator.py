@@ -1,11 +1,8 @@
-"""What servers of OpenAI's API do to a text: each failure has its error, each oddity its rule."""
+"""Servers of OpenAI's API: each failure has its error, and each oddity its rule."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 
 import pytest
@@ -191,6 +188,16 @@ def test_the_window_is_what_the_server_says_of_the_model(make, api, cards, windo
         generator.generate("x y " * 10_000)
 
 
+def test_a_busy_server_is_asked_for_its_window_again(make, api):
+    """One busy moment at the first question made it 4,096 from then on."""
+    api.cards = [{"id": MODEL, "max_model_len": 512}]
+    api.models_answer = refused(503, "loading")
+    generator = make(max_retries=0)
+    failed(lambda: generator.window, "503 loading", "ask again later")
+    api.models_answer = None
+    assert generator.window == 512
+
+
 def test_a_server_that_lists_no_models_is_used_all_the_same(make, api):
     api.models_answer = (404, {}, [b'{"detail": "Not Found"}'])
     generator = make()
@@ -290,6 +297,20 @@ def test_a_busy_server_is_asked_again_when_it_says(make, api, status):
     assert (error.status, error.retry_after_s) == (status, 7.0)
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-5", "soon"])
+def test_a_time_to_ask_again_that_is_none_is_not_passed_on(make, api, seconds):
+    """The service made a header of it, and failed at that."""
+    api.answers.append(refused(503, "busy", {"retry-after": seconds}))
+    assert failed(lambda: make(max_retries=0).generate("Hi")).retry_after_s is None
+
+
+@pytest.mark.parametrize("length", [None, "many"])
+def test_a_length_in_fields_of_the_callers_is_the_servers_to_judge(make, api, length):
+    api.answers.append(streamed(HELLO, END))
+    assert make(extra_body={"max_tokens": length}).generate("Hi").text == "hello"
+    assert api.bodies[0]["max_tokens"] == length
+
+
 def test_a_pause_before_another_try_ends_with_the_wish_for_a_text(make, api):
     api.answers.append(refused(503, "busy", {"retry-after": "60"}))
     started = time.monotonic()
@@ -327,6 +348,7 @@ CHUNKED = {"content-type": EVENTS, "transfer-encoding": "chunked"}
         (streamed(b'data: {"choices": 3}\n\n'), ["no event of a text"]),
         (streamed(b'data: {"choices": [{"delta": {"content": [1]}}]}\n\n'), ["no event"]),
         (streamed(b'data: {"choices": [], "usage": {"prompt_tokens": "x"}}\n\n'), ["no event"]),
+        (streamed(b'data: {"choices": [], "usage": {"prompt_tokens": -1}}\n\n'), ["no event"]),
         (streamed(b'data: "\xff\xfe"\n\n'), ["no event of a text"]),
         (streamed(b"data: " + b"[" * 100_000 + b"\n\n"), ["no event of a text"]),
     ],
@@ -361,7 +383,7 @@ def test_a_refusal_says_what_to_do(make, api, answer, words):
     assert len(api.bodies) == 1  # asked once, and nowhere else
 
 
-def test_an_unknown_model_is_told_with_those_that_there_are(make, api):
+def test_an_unknown_model_is_refused_with_those_that_there_are(make, api):
     error = failed(lambda: make(model="smal").generate("Hi"), "no model 'smal'", "other, small")
     assert error.status == 404
 
@@ -399,30 +421,3 @@ def test_what_a_listener_raises_passes_and_disconnects(make, api):
     while not api.n_left:
         assert time.monotonic() < end
         time.sleep(0.02)
-
-
-def test_the_engine_answers_without_torch():
-    program = """
-import sys
-for name in ("torch", "transformers", "peft", "safetensors", "cachetools", "jinja2"):
-    sys.modules[name] = None
-from sift_core import InMemorySource
-from sift_core.answering import AnswerEngine, OpenAIGenerator
-from sift_core.testing import HashingEmbedder
-embedder, texts = HashingEmbedder(), ["to fold a boat, fold the sheet"]
-source = InMemorySource(embedder.embed_documents(texts), texts)
-generator = OpenAIGenerator(sys.argv[1], "small")
-engine = AnswerEngine(generator=generator, source=source, embedder=embedder)
-answer = engine.answer("to fold a boat, fold what?")
-print(answer.mode.value, answer.text)
-"""
-    with serving_api(Api()) as api:
-        done = subprocess.run(
-            [sys.executable, "-c", program, api.base_url],
-            capture_output=True,
-            text=True,
-            env={**os.environ},
-            timeout=LIMIT_S,
-            check=False,
-        )
-    assert done.stdout == "context Fold the sheet [1].\n", done.stderr

@@ -11,10 +11,11 @@ import re
 import threading
 import time
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from safetensors import safe_open
+
+from tests.answering.http_double import Handler, serving_by
 
 BASE = "org/base-model"
 NAMES = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
@@ -157,7 +158,7 @@ class Vllm:
 def serving(vllm):
     """Serve from another thread; `vllm.url` is the address."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class VllmHandler(Handler):
         def do_GET(self):
             self.do_POST()
 
@@ -189,17 +190,6 @@ def serving(vllm):
                 vllm.n_left += 1
             self.close_connection = True
 
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    vllm.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with serving_by(VllmHandler) as address:
+        vllm.url = address
         yield vllm
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

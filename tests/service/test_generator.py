@@ -178,7 +178,7 @@ def test_chunks_are_fitted_by_their_estimated_lengths(api):
     assert generator.n_tokens(sent) + 64 < 1000
 
 
-def test_a_local_model_beside_it_counts_and_does_not_learn(api, engine):
+def test_a_local_model_beside_it_does_not_learn(api, engine):
     both = changed(engine, generator=OpenAIGenerator(api.base_url, MODEL))
     assert both.language_model is engine.language_model
     assert both.answer(QUESTION).mode == "context"
@@ -188,6 +188,20 @@ def test_a_local_model_beside_it_counts_and_does_not_learn(api, engine):
         both.prepare(engine.choose(QUESTION, mode="fine_tune"))
     with pytest.raises(InvalidInputError, match="is a server's"):
         engine_with(OpenAIGenerator(api.base_url, MODEL)).session(QUESTION).bits_per_byte("x")
+
+
+def test_the_servers_window_and_options_hold_beside_a_local_model(api, engine):
+    """The local model counted, and a server with a smaller window then refused what was chosen."""
+    generator = OpenAIGenerator(api.base_url, MODEL, window=125)
+    both = changed(engine, generator=generator, max_new_tokens=12)
+    assert engine.language_model.window > 1000
+    # Question and answer take about 96 of the 125, a chunk about 13.
+    assert both.answer(QUESTION, mode="context", n_select=8).n_read in (1, 2)
+    assert both.session(QUESTION, mode="context").answer_bits_per_byte("fold it") > 0
+    both.answer(QUESTION, mode="base", do_sample=True, seed=3)
+    assert api.bodies[-1]["seed"] == 3
+    with pytest.raises(InvalidInputError, match="num_beams"):
+        both.choose(QUESTION, mode="base", num_beams=2)
 
 
 def test_a_question_is_rewritten_there_and_as_typed_if_that_fails(api):
@@ -268,7 +282,7 @@ def test_settings_of_a_chat_reach_the_server(client, api):
         (streamed(event(content="a")), 503, "5"),
     ],
 )
-def test_a_failure_is_told_without_its_details(client, api, answer, status, seconds):
+def test_a_failure_is_reported_without_its_details(client, api, answer, status, seconds):
     api.answers.append(answer)
     with pytest.raises(openai.APIStatusError) as caught:
         client.chat.completions.create(model="tiny:base", **CHAT)

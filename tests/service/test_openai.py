@@ -360,8 +360,8 @@ def test_tokens_are_no_text(client):
         client.embeddings.create(model="text-embedding-3-small", input="x")
     with pytest.raises(openai.NotFoundError) as caught:  # it said "there are tiny, …"
         client.embeddings.create(model="tiny", input="x")
-    told = "there is no model 'tiny' for embeddings; there are hashing-64"
-    assert caught.value.body["message"] == told
+    message = "there is no model 'tiny' for embeddings; there are hashing-64"
+    assert caught.value.body["message"] == message
     with pytest.raises(openai.BadRequestError):
         client.embeddings.create(model="hashing-64", input="x", dimensions=3)
 

@@ -20,9 +20,9 @@ from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sift_core.answering.model.text_model import CHUNK_SEPARATOR, Prompt
+from sift_core.answering.model.text_model import CHUNK_SEPARATOR, Prompt, as_conversation
 from sift_core.answering.model.thoughts import template_settings
-from sift_core.checks import as_messages, check_text
+from sift_core.checks import check_text
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import Message
 
@@ -81,7 +81,7 @@ def prompt_ids(
     Raises:
         InvalidInputError: If the prompt is none, or the chat template refuses it.
     """
-    messages = _as_conversation(prompt)
+    messages = as_conversation(prompt)
     if not getattr(tokenizer, "chat_template", None):
         return [prefix_id, *text_ids(tokenizer, _as_plain_text(messages))]
     settings = template_settings(tokenizer, template)
@@ -116,21 +116,6 @@ def turn_ends(tokenizer: Any) -> tuple[frozenset[int], tuple[str, ...]]:
                 ids.update(found[:1])
                 texts += [] if found else _END.findall(behind)[:1]
     return frozenset(ids), tuple(dict.fromkeys(texts))
-
-
-def _as_conversation(prompt: Prompt) -> Sequence[Message]:
-    """Return the messages of a prompt; a text is one of the user's.
-
-    Raises:
-        InvalidInputError: If it is neither a text nor messages, or there is none.
-    """
-    if isinstance(prompt, str):
-        check_text("prompt", prompt)
-        return [{"role": "user", "content": prompt}]
-    messages = as_messages("prompt", prompt)
-    if not messages:
-        raise InvalidInputError("`prompt` must have at least one message, got none")
-    return messages
 
 
 def _as_plain_text(messages: Sequence[Message]) -> str:

@@ -1,4 +1,4 @@
-"""What an engine needs of whoever reads a prompt and writes a text; needs no torch."""
+"""A model as an engine sees it: it counts tokens and continues prompts. Nothing needs torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from sift_core.checks import check_text, short_repr
+from sift_core.checks import as_messages, check_text, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.types import FinishReason, Message
 
@@ -24,15 +24,15 @@ Prompt: TypeAlias = str | Sequence[Message]
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What a model wrote.
+    """A text that a model wrote.
 
     Args:
         text: Without the prompt, special tokens, thoughts, and the stop string or repetition that
             ended it.
-        n_prompt_tokens: What it read.
-        n_new_tokens: What it wrote, tokens of a stop string or a repetition included.
+        n_prompt_tokens: Number of tokens that it read.
+        n_new_tokens: Number of tokens that it wrote, those of a stop string or a repetition too.
         finish_reason: "stop" or "length".
-        thoughts: What stood before the text between <think> and </think>.
+        thoughts: Text between <think> and </think> before it. Default: none.
     """
 
     text: str
@@ -108,17 +108,37 @@ class RefusalWriter:
         return Generation(text=REFUSAL, n_prompt_tokens=0, n_new_tokens=0, finish_reason="stop")
 
 
-def as_model(generator: TextGenerator | None) -> TextModel:
-    """Return a generator as the model of an engine that has no other.
+def writing_model(language_model: TextModel | None, generator: TextGenerator | None) -> TextModel:
+    """Return the model whose window, tokens and options bound a text.
+
+    It is the generator if that is a server's model, which counts tokens. Else it is the language
+    model, whose texts the generator may write.
 
     Raises:
-        InvalidInputError: If it does not count tokens.
+        InvalidInputError: If there is neither.
     """
-    if not hasattr(generator, "n_prompt_tokens"):
+    if hasattr(generator, "n_prompt_tokens"):
+        return cast("TextModel", generator)
+    if language_model is None:
         raise InvalidInputError(
             "the engine needs a `language_model`, or an `OpenAIGenerator` as `generator`"
         )
-    return cast("TextModel", generator)
+    return language_model
+
+
+def as_conversation(prompt: Prompt) -> Sequence[Message]:
+    """Return the messages of a prompt; a text is one of the user's.
+
+    Raises:
+        InvalidInputError: If it is neither a text nor messages, or there is none.
+    """
+    if isinstance(prompt, str):
+        check_text("prompt", prompt)
+        return [{"role": "user", "content": prompt}]
+    messages = as_messages("prompt", prompt)
+    if not messages:
+        raise InvalidInputError("`prompt` must have at least one message, got none")
+    return messages
 
 
 def check_stop(stop: object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
-from sift_core.addresses import http_client
+from sift_core.addresses import http_client, retry_after
 from sift_core.answering.model.text_model import Generation
 from sift_core.answering.model.thoughts import BEGIN, split_thoughts
 from sift_core.checks import as_count, as_number, check_flag, check_text, short_repr
@@ -46,8 +46,8 @@ class Connection:
 
     Args:
         url: The address, up to and including /v1.
-        called: What messages call the server.
-        error: Class of what is raised where it fails.
+        called: Name of the server in messages.
+        error: Class of the errors that are raised if it fails.
         api_key: Its key, which no message shows. Default: none.
         timeout_s: Seconds to wait for an answer, and for each piece of a text.
         max_retries: Further tries before an answer begins, after 408, 409, 429, 5xx, a time-out or
@@ -69,9 +69,8 @@ class Connection:
     ) -> None:
         if api_key is not None:
             check_text("api_key", api_key)
-            if not (
-                api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key != ""
-            ):
+            is_plain = api_key.isascii() and api_key.isprintable() and api_key == api_key.strip()
+            if not (api_key and is_plain):
                 raise InvalidInputError(
                     "`api_key` must be printable ASCII without spaces around it: a header"
                 )
@@ -132,7 +131,7 @@ class Connection:
         body: Mapping[str, Any],
         advise: Advise,
         *,
-        criteria: Sequence[Callable[..., Any]] = (),
+        is_unwanted: Callable[[], bool],
         on_text: Callable[[str], object] | None = None,
     ) -> Generation:
         """Return a text, whose pieces are passed on as they come. Leaving it disconnects.
@@ -142,23 +141,17 @@ class Connection:
 
         Args:
             path: "completions" or "chat/completions".
-            body: Without `stream`; `max_tokens` or its newer name is there.
+            body: Without `stream`.
             advise: As for `get`.
-            criteria: They end the text. Called before it and at least each 50 ms. Default: none.
+            is_unwanted: From `latch`. Ends the text. Called before it and at least each 50 ms.
             on_text: Called with each piece. What it raises passes. Default: None.
         """
         content, half, spoken, passed, reason = "", "", "", 0, None
         n_read = n_written = n_pieces = 0
         thoughts = text = ""
-        most = _CHARACTERS * int(body.get("max_tokens") or body["max_completion_tokens"])
+        lengths = (body.get(name) for name in ("max_tokens", "max_completion_tokens"))
+        most = _CHARACTERS * max((n for n in lengths if type(n) is int), default=10**9)
         body = {**body, "stream": True}
-        is_over = False
-
-        def is_unwanted() -> bool:
-            nonlocal is_over
-            is_over = is_over or any(criterion(None, None) for criterion in criteria)
-            return is_over
-
         with closing(self._events(path, body, advise, is_unwanted)) as events:
             for event in events:
                 piece = self._read_piece(event)
@@ -176,12 +169,13 @@ class Connection:
                     fresh, passed = text[passed:], len(text)
                     on_text(fresh)
                 if len(content) + len(spoken) > most:
-                    reason, is_over = "length", True
+                    reason = "length"
+                    break
         rest = content if BEGIN.startswith(content.strip()) else text
         rest += "\ufffd" if half else ""
         if on_text is not None and len(rest) > passed:
             on_text(rest[passed:])
-        if reason is None and not is_over:
+        if reason is None and not is_unwanted():
             raise self.failure(
                 f"broke off a text after {len(content)} characters; ask again, or see its log"
             )
@@ -299,8 +293,7 @@ class Connection:
         else:
             advice = advise(error, message)
         refusal = self.failure(f"did not {purpose}: {status} {said}; {advice}", status)
-        with suppress(ValueError):
-            refusal.retry_after_s = float(headers.get("retry-after", ""))
+        refusal.retry_after_s = retry_after(headers.get("retry-after", ""))
         return refusal
 
     def _read_piece(self, event: Any) -> _Piece:
@@ -313,15 +306,27 @@ class Connection:
             ]
             counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
             reason = choice.get("finish_reason")
-            if not all(isinstance(one, str) for one in (*texts, reason or "")):
-                raise TypeError("a text is expected")
-            if not all(one is None or isinstance(one, int) for one in counts):
-                raise TypeError("a number is expected")
+            are_texts = all(isinstance(one, str) for one in (*texts, reason or ""))
+            are_counts = all(n is None or (isinstance(n, int) and 0 <= n < 2**63) for n in counts)
+            if not (are_texts and are_counts):
+                raise TypeError("texts and counts are expected")
             return _Piece(texts[0], texts[1], reason, counts[0], counts[1])
         except MALFORMED as error:
             raise self.failure(
                 f"wrote no event of a text: {self.clean(repr(event))}; is it an API?"
             ) from error
+
+
+def latch(criteria: Sequence[Callable[..., Any]]) -> Callable[[], bool]:
+    """Return a function that is true from the first time on that one of the criteria is."""
+    is_over = False
+
+    def is_unwanted() -> bool:
+        nonlocal is_over
+        is_over = is_over or any(criterion(None, None) for criterion in criteria)
+        return is_over
+
+    return is_unwanted
 
 
 def _whole(text: str) -> tuple[str, str]:

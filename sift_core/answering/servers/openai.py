@@ -10,9 +10,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from sift_core.answering.model.fair_lock import lock_and_workers
-from sift_core.answering.model.text_model import Generation, Prompt, check_stop
-from sift_core.answering.servers.connection import Connection, check_url, sampling_fields
-from sift_core.checks import as_count, as_messages, check_text, short_repr
+from sift_core.answering.model.text_model import Generation, Prompt, as_conversation, check_stop
+from sift_core.answering.servers.connection import Connection, check_url, latch, sampling_fields
+from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import GeneratorError, InvalidInputError
 from sift_core.token_estimate import estimated_tokens
 
@@ -25,6 +25,7 @@ DEFAULT_WINDOW = 4096  # guess: Ollama's, which cuts longer prompts without a wo
 _WINDOWS = ("max_model_len", "context_length", "context_window", "max_context_length")
 _AROUND_PROMPT, _AROUND_MESSAGE = 64, 8  # tokens that chat templates add; guesses
 _NO_MODEL_TOO = (404, 405, 501)  # of servers that do not list their models
+_FOR_NOW = (None, 401, 403, 408, 429, 502, 503, 504)  # a later answer may have the window
 _MAX_LISTED = 20
 # Fields of ours that some hosted models refuse → what goes in their place.
 _SUBSTITUTES = {"max_tokens": "max_completion_tokens", "stream_options": None, "temperature": None}
@@ -38,9 +39,8 @@ class OpenAIGenerator:
     torch is not needed. Threads may share a generator. Closing a stream of the engine disconnects
     at once, also before the first piece and between two tries.
 
-    Lengths are estimated on the long side for every script, unless `count_tokens` counts them, or
-    the engine has a `language_model` beside the generator. What a text of the documents spells
-    like a control token is the server's to guard.
+    Lengths are estimated on the long side for every script, unless `count_tokens` counts them.
+    What a text of the documents spells like a control token is the server's to guard.
 
     Thoughts between <think> and </think>, in `reasoning_content` or in `reasoning` become
     `Answer.thoughts`. Greedy texts ask for the temperature 0, left out if the model takes none.
@@ -50,8 +50,8 @@ class OpenAIGenerator:
             path gets /v1.
         model: Name that the server knows the model by.
         api_key: Its key, which no message shows. Default: none.
-        window: Tokens that the model sees at once, as the server runs it. Default: what the server
-            says of the model at the first question, else 4096.
+        window: Tokens that the model sees at once, as the server runs it. Default: the number that
+            the server lists for the model, asked for at the first question, or else 4096.
         count_tokens: Returns the number of tokens of a text. Default: an estimate.
         extra_body: More fields for each request, such as {"reasoning_effort": "low"}. They go
             before ours. Default: none.
@@ -123,7 +123,7 @@ class OpenAIGenerator:
         """Tokens that the model sees at once, prompt and answer together.
 
         Raises:
-            GeneratorError: If the server has to be asked, and is gone or wants a key.
+            GeneratorError: If the server has to be asked, and is gone, busy, or wants a key.
         """
         with self._lock:
             if self._window is None:
@@ -137,7 +137,7 @@ class OpenAIGenerator:
 
     def n_prompt_tokens(self, prompt: Prompt, template: Mapping[str, Any] | None = None) -> int:
         """Return about how many tokens a prompt takes, with what a chat template adds."""
-        messages = _as_chat(prompt)
+        messages = as_conversation(prompt)
         texts = sum(self.n_tokens(message["content"]) for message in messages)
         return _AROUND_PROMPT + _AROUND_MESSAGE * len(messages) + texts
 
@@ -213,18 +213,12 @@ class OpenAIGenerator:
         """
         self.check_generation({**options, "stop": stop})
         n_read = self.check_prompt(prompt, max_new_tokens)
-        criteria = [*(options.pop("stopping_criteria", None) or [])]
+        is_unwanted = latch(options.pop("stopping_criteria", None) or [])
         template = options.pop("chat_template_kwargs", None)
-        is_over = False
-
-        def is_cut(*_: Any) -> bool:
-            nonlocal is_over
-            is_over = is_over or any(criterion(None, None) for criterion in criteria)
-            return is_over
-
+        turns = as_conversation(prompt)
         body = {
             "model": self.name,
-            "messages": [{"role": m["role"], "content": m["content"]} for m in _as_chat(prompt)],
+            "messages": [{"role": turn["role"], "content": turn["content"]} for turn in turns],
             "max_tokens": max_new_tokens,
             "stream_options": {"include_usage": True},
             **sampling_fields(options, "the server"),
@@ -232,26 +226,25 @@ class OpenAIGenerator:
             **({"chat_template_kwargs": template} if template else {}),
             **self._extra,
         }
-        written = self._written(body, [is_cut], on_text, is_sampled=body.get("temperature") != 0.0)
-        if not (written.text.strip() or stop or is_over):
+        written = self._written(body, is_unwanted, on_text)
+        if not (written.text.strip() or stop or is_unwanted()):
             raise self._connection.failure(f"wrote an empty answer; {_why_empty(written)}")
         return Generation(**{**vars(written), "n_prompt_tokens": written.n_prompt_tokens or n_read})
 
     def _written(
         self,
         body: dict[str, Any],
-        criteria: Sequence[Callable[..., bool]],
+        is_unwanted: Callable[[], bool],
         on_text: Callable[[str], object] | None,
-        *,
-        is_sampled: bool,
     ) -> Generation:
         """Return what the server writes, asked again without a field of ours that it refuses."""
+        is_sampled = body.get("temperature") != 0.0
         for field in [*self._refused]:
             _substitute(body, field)
         while True:
             try:
                 return self._connection.write(
-                    "chat/completions", body, self._advise, criteria=criteria, on_text=on_text
+                    "chat/completions", body, self._advise, is_unwanted=is_unwanted, on_text=on_text
                 )
             except GeneratorError as error:
                 named = str(getattr(error.__cause__, "param", None))
@@ -267,7 +260,7 @@ class OpenAIGenerator:
         try:
             cards = self._connection.models(self._advise)
         except GeneratorError as error:
-            if error.status in (None, 401, 403):
+            if error.status in _FOR_NOW:
                 raise
             return None
         for card in cards:
@@ -294,17 +287,6 @@ class OpenAIGenerator:
         if status in (408, 429) or status >= 500:
             return "ask again later, or see its log"
         return "correct what it names"
-
-
-def _as_chat(prompt: Prompt) -> Sequence[Mapping[str, str]]:
-    """Return the messages of a prompt; a text is one of the user's."""
-    if isinstance(prompt, str):
-        check_text("prompt", prompt)
-        return [{"role": "user", "content": prompt}]
-    messages = as_messages("prompt", prompt)
-    if not messages:
-        raise InvalidInputError("`prompt` must have at least one message, got none")
-    return messages
 
 
 def _as_fields(fields: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from uuid import uuid4
 from sift_core.answering.servers.connection import (
     Connection,
     check_url,
+    latch,
     message_of,
     sampling_fields,
 )
@@ -96,7 +97,7 @@ class VllmGenerator:
         check_stop(stop)
         template = options.pop("chat_template_kwargs", None)
         ids = self._language_model.check_prompt(prompt, max_new_tokens, template)
-        criteria = [*(options.pop("stopping_criteria", None) or [])]
+        is_unwanted = latch(options.pop("stopping_criteria", None) or [])
         request = {"prompt": ids, "max_tokens": max_new_tokens, "stop": [*stop]}
         request |= sampling_fields(options, "vLLM")
         if "logits_processor" in options:
@@ -108,7 +109,7 @@ class VllmGenerator:
         usage = {"stream_options": {"include_usage": True}}
         request = {"model": model, **request, **usage}
         try:
-            written = self._server.write(request, criteria=criteria, on_text=on_text)
+            written = self._server.write(request, is_unwanted=is_unwanted, on_text=on_text)
         finally:
             if learned is not None:
                 with _log_errors():  # the text is complete all the same

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -22,6 +19,7 @@ from qdrant_client.http.exceptions import (
     UnexpectedResponse,
 )
 
+from sift_core.addresses import retry_after
 from sift_core.errors import CandidateSourceError
 
 T = TypeVar("T")
@@ -192,7 +190,7 @@ def _meaning(error: Exception) -> Failure:
         return Failure(
             cause=f"429 Too Many Requests, Retry-After: {value}",
             advice=BUSY,
-            retry_after_s=_seconds(value),
+            retry_after_s=retry_after(value),
         )
     if isinstance(error, UnexpectedResponse):
         return _of_response(error)
@@ -220,7 +218,7 @@ def _of_response(error: UnexpectedResponse) -> Failure:
     return Failure(
         cause=f"{status} {error.reason_phrase}, {_told_by(error.content)}",
         advice=advice,
-        retry_after_s=_seconds(error.headers.get("Retry-After", "")),
+        retry_after_s=retry_after(error.headers.get("Retry-After", "")),
     )
 
 
@@ -257,18 +255,3 @@ def _told_by(content: bytes) -> str:
         return str(json.loads(content)["status"]["error"])
     except (ValueError, TypeError, KeyError):
         return content.decode(errors="replace") or "without a body"
-
-
-def _seconds(retry_after: str) -> float | None:
-    """Return what a Retry-After header asks for, as seconds or as a date; None if unreadable."""
-    value = retry_after.strip()
-    if value.isdecimal():
-        seconds = float(value)
-        return seconds if math.isfinite(seconds) else None
-    try:
-        until = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    if until.tzinfo is None:
-        until = until.replace(tzinfo=timezone.utc)
-    return max(0.0, (until - datetime.now(timezone.utc)).total_seconds())
