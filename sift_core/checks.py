@@ -179,7 +179,7 @@ def check_instance(name: str, value: object, kind: type) -> None:
 
 
 def check_embedder(embedder: object, *, is_needed: bool = True) -> None:
-    """Check that an object can embed, and has a name; or that it is None if it is not needed.
+    """Check that an object is an embedder with a name, or None if none is needed.
 
     Raises:
         InvalidInputError: If a part is missing, or the name is no text.

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from sift_core.checks import check_instance, short_repr, warn
-from sift_core.dates import by_date
 from sift_core.errors import EmptyEntryWarning, MissingKeyWarning
 from sift_core.explanation import Chosen
 from sift_core.left_out import find_left_out
@@ -91,6 +90,7 @@ def _chosen(
     reading = read_pool(pool, query, options.words)
     selector = options.selector or _SELECTOR
     limits = _limits(pool, places, options)
+    dated = options.dated(pool, n_known=n_known)
     targets = None
     if reading is not None and takes(selector, "preferences"):
         targets = reading.target_weights
@@ -102,7 +102,7 @@ def _chosen(
         text_of=pool.texts.__getitem__,
         relevance=_relevance(pool, query, reading, targets),
         limits=limits,
-        preferences=_preferences(pool, query, targets, options, n_known),
+        preferences=_preferences(pool, query, targets, options, dated),
     )
     selection, passages = _with_neighbors(pool, selection, places, options, room)
     relevance = pool.relevance
@@ -120,8 +120,9 @@ def _chosen(
             passages,
             relevance=relevance,
             limits=limits,
-            newness=options.newness(pool),
+            newness=None if dated is None else dated.prefer,
             n_select=options.n_select,
+            document_key=options.document_key,
         ),
         **vars(selection),
     )
@@ -347,20 +348,17 @@ def _preferences(
     query: Query,
     targets: FloatArray | None,
     options: ChoiceOptions,
-    n_known: int,
+    preferences: Preferences | None,
 ) -> Preferences | None:
-    """Return named versions, `newest`, `half_life_days` and targets (m, n) as preferences."""
-    preferences = None
-    if options.newest is not None:
-        dates = [metadata.get(options.newest) for metadata in pool.metadata]
-        preferences = by_date(
-            dates,
-            half_life_days=options.half_life_days,
-            document_ids=pool.document_ids,
-            n_known=n_known,
-        )
+    """Return preferences by dates with named versions and targets (m, n) added."""
     if takes(options.selector or _SELECTOR, "preferences"):
-        preferences = prefer_named(preferences, pool, query, newest=options.newest)
+        preferences = prefer_named(
+            preferences,
+            pool,
+            query,
+            newest=options.newest,
+            document_key=options.document_key,
+        )
     if targets is None:
         return preferences
     own = targets if query.also else targets[0]

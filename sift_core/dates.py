@@ -75,11 +75,15 @@ def by_date(
 
 
 def year_of(value: object) -> int | None:
-    """Return the year of a date of any kind, in UTC; None for what is no date."""
+    """Return the year of a date in UTC, from 1 to 9999, or None if the value is no date.
+
+    Takes the same dates as `by_date`.
+    """
     seconds = _seconds(value)
     if math.isnan(seconds):
         return None
-    return (datetime(1970, 1, 1) + timedelta(seconds=seconds)).year
+    within = min(max(seconds, FIRST), END - 1)  # a time zone may lead out of the calendar
+    return (datetime(1970, 1, 1) + timedelta(seconds=within)).year
 
 
 def is_date(value: object) -> bool:

@@ -7,7 +7,7 @@ SiftError
 ├── CandidateSourceError       wraps the store's exception
 ├── AnswerError                generation or fine-tuning failed
 │   ├── GeneratorError         a server that writes the answers failed or refused
-│   │   └── AdapterServerError so did a vLLM that writes with adapters of ours
+│   │   └── AdapterServerError a vLLM that writes with adapters failed or refused
 │   └── BusyError              too many answers wait for the model already
 └── ExperimentError            a run of an experiment cannot go on; what it measured is kept
 
@@ -53,7 +53,7 @@ class CandidateSourceError(SiftError):
         message: What was wrong, where, and what to do.
         retry_after_s: Seconds after which the store said that it can be asked again; None
             where it said nothing.
-        is_lasting: Whether asking again gives the same, since the entries do not suit the
+        is_lasting: Whether it fails again if it is asked again, since the entries do not suit the
             arguments. Default: False.
     """
 
@@ -77,9 +77,9 @@ class GeneratorError(AnswerError):
 
     Args:
         message: What was wrong, where, and what to do.
-        status: HTTP's; None where no answer came, or it was not the server's fault.
-        retry_after_s: Seconds after which the server said that it can be asked again. Default:
-            None, as it said nothing.
+        status: HTTP status. Default: no answer came, or it was not the server's fault.
+        retry_after_s: Seconds after which the server said that it can be asked again. Default: it
+            said nothing.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class AdapterCacheWarning(UserWarning):
 
 
 class SeenFacts:
-    """Facts of which a warning was given, so that each is given once. Threads may share it."""
+    """Facts that were warned of, so that each is warned of once. Threads may share it."""
 
     def __init__(self) -> None:
         self._seen: dict[str, object] = {}

@@ -37,7 +37,7 @@ class LeftOut:
         reason: "near_copy" of a chosen passage; "older" for such a copy with an earlier date than
             the passage, by `newest`; "max_per_document" or "max_tokens" for one of the most
             relevant candidates whose document is full, or which is longer than what is left.
-        rank: Of the passage that it is a copy of, from 1. None for the other reasons.
+        rank: Of the passage that it is a copy of, from 1. Default: a limit left it out.
     """
 
     row: int
@@ -60,6 +60,7 @@ def find_left_out(
     limits: Limits | None,
     newness: FloatArray | None,
     n_select: int,
+    document_key: str | None = None,
 ) -> tuple[LeftOut, ...]:
     """Return the near-copies of what was chosen, then what limits kept from the most relevant.
 
@@ -70,7 +71,8 @@ def find_left_out(
         relevance: Of the candidates, shape (n,), or (m, n) of m queries. Default: cosines.
         limits: The limits that the choice obeyed. Default: none.
         newness: Dates, shape (n,), if the newest of near-copies was chosen. Default: it was not.
-        n_select: How many of the most relevant distinct candidates limits are blamed for.
+        n_select: How many of the most relevant distinct candidates to check against the limits.
+        document_key: Metadata key that names a document. Default: as for `place_of`.
     """
     rank_of = {row: i + 1 for i, passage in enumerate(passages) for row in passage.rows}
     stands_for = selection.stands_for
@@ -91,7 +93,7 @@ def find_left_out(
         LeftOut(
             row=row,
             document_id=pool.document_ids[row],
-            source=str(pool.place(row).document or pool.document_ids[row]),
+            source=str(pool.place(row, document_key).document or pool.document_ids[row]),
             reason=reason,
             rank=rank,
         )

@@ -23,9 +23,12 @@ from sift_core.types import CandidatePool, FloatArray, Query
 MOST_NAMED = 8  # years and versions of one question that are looked for
 DATE_KEY = "date"  # where `sift index` writes dates
 _EXACT, _WITHIN = 2, 1  # points of a candidate with version 2, and with 2.3, if 2 is named
-_PLACES = 3  # names, date, text
+_NAMES, _DATE, _TEXT = 9, 3, 1  # weights of these points by where it has the version
 
-_MARK = r"(?<![^\W\d_])(?:v|ver|vers\w*|wersj\w*|верси\w*|版本|バージョン|버전)[.\s_-]*"
+# Endings are short, since the search takes time quadratic in their length.
+_ENDING = r"\w{0,9}"
+_WORD = rf"v|ver|vers{_ENDING}|wersj{_ENDING}|верси{_ENDING}|版本|バージョン|버전"
+_MARK = rf"(?<![^\W\d_])(?:{_WORD})[.\s_-]*"
 _MORE = r"(?P<more>(?:\.\d+)*)(?!\.?\d)"
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _POINTS = re.compile(r"(?<![\d.])\d+(?:\.\d+)+(?!\d)")
@@ -36,7 +39,12 @@ Patterns = Mapping[str, re.Pattern[str]]
 
 
 def prefer_named(
-    preferences: Preferences | None, pool: CandidatePool, query: Query, *, newest: str | None
+    preferences: Preferences | None,
+    pool: CandidatePool,
+    query: Query,
+    *,
+    newest: str | None,
+    document_key: str | None = None,
 ) -> Preferences | None:
     """Return preferences by which the version that a question names is chosen.
 
@@ -51,11 +59,12 @@ def prefer_named(
         pool: The n candidates.
         query: The question, perhaps with others in `also`.
         newest: Metadata key of a date. Default: "date".
+        document_key: Metadata key that names a document. Default: as for `place_of`.
     """
     patterns = _named(query)
     if not patterns or not len(pool):
         return preferences
-    points = _points(pool, patterns, newest or DATE_KEY)
+    points = _points(pool, patterns, newest or DATE_KEY, document_key)
     if (points == points[:, :1]).all():
         return preferences
     found = preferences or Preferences()
@@ -72,43 +81,46 @@ def prefer_named(
 def _named(query: Query) -> Patterns:
     """Return each year and version that the texts of a query name, with what finds it.
 
-    A text that contains another one, as a joined follow-up does, is read if that names nothing.
+    A joined follow-up contains the last question. It is read only if that question names nothing.
     """
     texts = [one.text for one in (query, *query.also)]
     named = [_names_in(text) for text in texts]
-    found: dict[str, re.Pattern[str]] = {}
+    found: dict[str, str] = {}
     for i, text in enumerate(texts):
         others = (j for j, other in enumerate(texts) if other != text and other in text)
         if not any(named[j] for j in others):
             found |= named[i]
-    return dict(list(found.items())[:MOST_NAMED])
+    first = list(found.items())[:MOST_NAMED]
+    return {name: re.compile(pattern, re.IGNORECASE) for name, pattern in first}
 
 
-def _names_in(text: str) -> Patterns:
+def _names_in(text: str) -> dict[str, str]:
+    """Return the pattern of each year and version in a text."""
     text = _ascii_digits(text)
-    found = {
-        number: re.compile(rf"{_MARK}{number}{_MORE}", re.IGNORECASE)
-        for number in _MARKED.findall(text)
-    }
+    found = {number: rf"{_MARK}{number}{_MORE}" for number in _MARKED.findall(text)}
     for version in _POINTS.findall(text):
-        found[version] = re.compile(rf"(?<![\d.]){re.escape(version)}{_MORE}")
+        found[version] = rf"(?<![\d.]){re.escape(version)}{_MORE}"
     for year in _YEAR.findall(text):
-        found[year] = re.compile(rf"(?<!\d){year}(?P<more>)(?:[01]\d[0-3]\d)?(?!\d)")
+        found[year] = rf"(?<!\d){year}(?P<more>)(?:[01]\d[0-3]\d)?(?!\d)"
     return found
 
 
-def _points(pool: CandidatePool, patterns: Patterns, date_key: str) -> FloatArray:
-    """Return how much each candidate has of each name, shape (t, n); 0 for nothing."""
+def _points(
+    pool: CandidatePool, patterns: Patterns, date_key: str, document_key: str | None
+) -> FloatArray:
+    """Return how much each candidate has of each name, shape (t, n), from 0."""
     points = np.zeros((len(patterns), len(pool)))
     for row, text in enumerate(pool.texts):
-        names = (pool.document_ids[row], pool.place(row).document or "", pool.heading(row))
+        document = pool.place(row, document_key).document or ""
+        names = _ascii_digits(f"{pool.document_ids[row]} {document} {pool.heading(row)}")
+        text = _ascii_digits(text)
         year = str(year_of(pool.metadata[row].get(date_key)))
-        places = [_ascii_digits(one) for one in (" ".join(map(str, names)), text)]
         for i, (name, pattern) in enumerate(patterns.items()):
-            in_names, in_text = (_match(name, pattern, place) for place in places)
-            of_each = (in_names, _EXACT * (name == year), in_text)
-            for j, one in enumerate(of_each):
-                points[i, row] += one * (_EXACT + 1) ** (_PLACES - 1 - j)
+            points[i, row] = (
+                _NAMES * _match(name, pattern, names)
+                + _DATE * _EXACT * (name == year)
+                + _TEXT * _match(name, pattern, text)
+            )
     return points
 
 

@@ -14,6 +14,7 @@ from sift_core.dates import by_date
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import Selector
 from sift_core.selection.limits import takes
+from sift_core.selection.preferences import Preferences
 from sift_core.types import CandidatePool, FloatArray
 
 __all__ = ["ChoiceKeywords"]  # `ChoiceOptions` is public in `sift_core`
@@ -104,10 +105,24 @@ class ChoiceOptions:
 
         Seconds since 1970 where `newest` is given; None otherwise.
         """
+        dated = self.dated(pool, n_known=len(pool))  # the choice will warn of them
+        return None if dated is None else dated.prefer
+
+    def dated(self, pool: CandidatePool, *, n_known: int = 0) -> Preferences | None:
+        """Return the preferences by `newest` and `half_life_days`; None without `newest`.
+
+        Args:
+            pool: The candidates.
+            n_known: As for `by_date`. Default: 0.
+        """
         if self.newest is None:
             return None
-        dates = [one.get(self.newest) for one in pool.metadata]
-        return by_date(dates, n_known=len(dates)).prefer  # the choice will warn of them
+        return by_date(
+            [one.get(self.newest) for one in pool.metadata],
+            half_life_days=self.half_life_days,
+            n_known=n_known,
+            document_ids=pool.document_ids,
+        )
 
 
 class ChoiceKeywords(TypedDict, total=False):

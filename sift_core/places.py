@@ -13,7 +13,7 @@ DOCUMENT_KEYS = ("source", "file_path", "path", "file_name", "url")
 # Where `sift index` has how many characters at a chunk's beginning repeat an earlier part.
 REPEATED_KEY = "n_repeated"
 
-# What ids of an agent's notes (`sift mcp --write`) begin with. `sift index` leaves them alone.
+# Beginning of the ids of an agent's notes (`sift mcp --write`). `sift index` leaves them alone.
 NOTE = "note:"
 
 # Where metadata has the first character of a chunk: `sift index`, then the splitters of LangChain,

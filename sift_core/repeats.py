@@ -21,8 +21,8 @@ class Repeat:
 
     Args:
         rank: Of the earlier chunk, from 1.
-        cosine: Of the two, >= `REDUNDANT_COSINE` or what that is among high cosines.
-        is_copy: Whether it hardly differs: its cosine is >= `COPY_COSINE`, or likewise.
+        cosine: Of the two, from the lower limit of `repeats_of` on.
+        is_copy: Whether it hardly differs: its cosine reaches the upper limit of `repeats_of`.
         mark: The sign and the rank, such as "≈3".
     """
 

@@ -107,7 +107,7 @@ def select_texts(
         assert again.stands_for is not None
         one_of = np.array([gone.get(text_of(row), row) for row in range(len(candidates))])
         one_of[kept] = kept[again.stands_for]
-        # What stood for others may be gone by now, and what stands for that is not.
+        # A candidate that stood for others may be gone. The one that stands for it is not.
         found = replace(again, positions=kept[again.positions], stands_for=one_of[found.stands_for])
     return found
 
@@ -115,7 +115,7 @@ def select_texts(
 def _repeats(
     chosen: list[int], text_of: Callable[[int], str], prefer: FloatArray | None
 ) -> dict[int, int]:
-    """Return those of the chosen positions whose texts repeat another's, with that one."""
+    """Return the chosen positions whose texts repeat another's, each with that other one."""
     words = [_words_to_compare(text_of(position)) for position in chosen]
     runs_of = cache(lambda position: runs_in(text_of(position)))
     repeats: dict[int, int] = {}

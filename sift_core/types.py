@@ -365,8 +365,8 @@ class Selection:
         stop_reason: Why there is no further choice.
         bound_violations: How many gains `LazySIFTSelector` found above their bounds, so that
             its choice may differ from the exact one; 0 from exact selectors.
-        stands_for: For each candidate the one that stands for it and its near-duplicates, shape
-            (n,); its own row if it is none. None from selectors that know no near-duplicates.
+        stands_for: Row of the near-duplicate that stands for each candidate, shape (n,); its own
+            row without any. Default: the selector knows no near-duplicates.
     """
 
     positions: IntArray

@@ -64,6 +64,9 @@ def test_a_full_document_and_a_used_up_budget():
     assert len(chosen.left_out) == 3
     assert {(one.source, one.reason) for one in chosen.left_out} == {("a", "max_per_document")}
     assert left_out_line(chosen.left_out) == "3 left out by max_per_document: a"
+    named = replace(pool, metadata=[{"file": one["source"]} for one in pool.metadata])
+    chosen = choice(named, n_select=4, max_per_document=1, document_key="file")
+    assert left_out_line(chosen.left_out) == "3 left out by max_per_document: a"
     # 10 tokens each: two fit into 25, and of the four most relevant two do not.
     chosen = choice(pool, n_select=4, max_tokens=25, count_tokens=lambda text: 10)
     assert len(chosen) == 2

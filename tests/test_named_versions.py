@@ -1,5 +1,7 @@
 """The year or version that a question names wins over the newest and the most relevant one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -87,6 +89,13 @@ def test_a_name_counts_more_than_a_date_and_a_date_more_than_a_text():
     assert chosen("in 2019", only_texts) == [2020]
 
 
+def test_the_name_of_a_document_is_read_by_its_key():
+    # As above; of the six, only the one that `document_key` names says 2019 in its name.
+    pool = make_pool([f"This replaces the policy of {year - 1}" for year in YEARS], dates=False)
+    pool = replace(pool, metadata=[{"file": one["source"]} for one in pool.metadata])
+    assert chosen("in 2019", pool, document_key="file") == [2019]
+
+
 VERSIONS = ["1.2", "1.20", "2.0", "2.3", "2.3.1", "3.0"]
 
 
@@ -113,6 +122,11 @@ def test_a_named_version_is_chosen(question, version):
 def test_a_number_without_a_mark_is_no_version():
     texts = [f"Set the flag as of v{one}, or it fails" for one in VERSIONS]
     assert chosen("the 3 flags", make_pool(texts, names="guide.md", dates=False)) == [2021]
+
+
+def test_a_question_takes_no_time_quadratic_in_its_length():
+    # 500 kB. With endings of any length the search would take half an hour.
+    assert chosen("vers_" * 100_000 + " in 2019", make_pool()) == [2019]
 
 
 def test_a_follow_up_asks_for_its_own_year():
@@ -142,7 +156,16 @@ def test_points_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("date", "year"), [("2019-05-01", 2019), (1_556_668_800, 2019), ("May", None), (None, None)]
+    ("date", "year"),
+    [
+        ("2019-05-01", 2019),
+        (1_556_668_800, 2019),
+        ("May", None),
+        (None, None),
+        # In UTC these are of the years 10000 and 0, which Python has not.
+        ("9999-12-31T23:59:59-05:00", 9999),
+        ("0001-01-01T00:00:00+05:00", 1),
+    ],
 )
 def test_the_year_of_a_date(date, year):
     assert year_of(date) == year

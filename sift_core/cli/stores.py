@@ -142,9 +142,9 @@ def _is_of_another_tool(address: StoreAddress) -> bool:
     folder = Path(address.location)
     if address.kind == "qdrant" or not folder.is_dir() or (folder / "manifest.json").is_file():
         return False
-    from sift_core.sources.faiss.other_tools import find_files
+    from sift_core.sources.faiss.other_tools import find_documents
 
-    return find_files(folder) is not None
+    return find_documents(folder) is not None
 
 
 @contextmanager

@@ -38,8 +38,8 @@ def read_file(file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath
     """Return the chunks of one file, at least one, or why there are none.
 
     Ids are `{source}#0`, `#1`, ...; metadata has what `Chunker.split` adds and, of a PDF, "page",
-    where the chunk begins, counted from 1, and "last_page", where it ends. What the file says of
-    its date stands under "date" and "date_kind".
+    where the chunk begins, counted from 1, and "last_page", where it ends. A date that the
+    file states stands under "date" and its kind under "date_kind".
     """
     try:
         chunks = _chunks(file, content_of(file), chunker)

@@ -1,4 +1,4 @@
-"""The date of a file: what it says itself, else Git's last commit of it, else the file's time."""
+"""The date of a file: the one that it states, else Git's last commit of it, else its time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from sift_core.dates import year_of
+from sift_core.dates import is_date
 from sift_core.documents.finding import HTML_SUFFIXES, PDF_SUFFIX, FoundFile
 from sift_core.types import Document
 
@@ -27,7 +27,7 @@ _KEYS = ("lastmod", "last_modified", "modified", "updated", "date", "published",
 _FRONT_MATTER = re.compile(
     r"\A\ufeff?(---|\+\+\+)[ \t]*\n(.{0,20000}?)\n\1[ \t]*(?:\n|\Z)", re.DOTALL
 )
-_LINE = re.compile(r"^([A-Za-z_-]+)\s*[:=]\s*(\S.*?)\s*$", re.MULTILINE)
+_LINE = re.compile(r"^([A-Za-z_-]+)[ \t]*[:=][ \t]*(\S.*?)\s*$", re.MULTILINE)
 _META = (
     *("article:modified_time", "og:updated_time", "dcterms.modified", "last-modified"),
     *("datemodified", "article:published_time", "dcterms.date", "dcterms.created", "dc.date"),
@@ -47,7 +47,7 @@ _GIT_ENVIRONMENT = {
 
 
 def date_of_content(content: bytes, text: str, suffix: str) -> dict[str, str]:
-    """Return "date" and "date_kind" of what a file says of itself; empty if it says nothing.
+    """Return "date" and "date_kind" as a file states them; empty if it states no date.
 
     Args:
         content: Its bytes.
@@ -67,7 +67,7 @@ def date_of_content(content: bytes, text: str, suffix: str) -> dict[str, str]:
 
 
 def as_iso(value: object) -> str | None:
-    """Return a date as ISO 8601 text that `by_date` reads; None for what is no date.
+    """Return a date as ISO 8601 text that `by_date` reads, or None if the value is no date.
 
     Takes ISO 8601, also with "/" or without day or month, and dates of mails.
     """
@@ -77,9 +77,9 @@ def as_iso(value: object) -> str | None:
     if partial := _PARTIAL.fullmatch(text):
         text = f"{partial[1]}{partial[2] or '-01'}-01"
     text = re.sub(r"^(\d{4})/(\d\d)/(\d\d)", r"\1-\2-\3", text)
-    if re.match(r"\d{4}-?\d\d-?\d\d", text) and year_of(text) is not None:
+    if re.match(r"\d{4}-?\d\d-?\d\d", text) and is_date(text):
         return text
-    with suppress(ValueError, TypeError, IndexError):
+    with suppress(ValueError, TypeError, IndexError, OverflowError):
         return parsedate_to_datetime(text).isoformat()
     return None
 
@@ -121,7 +121,7 @@ def _of_pdf(content: bytes) -> list[Any]:
 
 
 class FileDates:
-    """Dates of files that say none themselves. Asks Git once for each repository.
+    """Dates of files that state none. Asks Git once for each repository.
 
     Args:
         files: Of which dates may be asked.
@@ -159,8 +159,8 @@ class FileDates:
 
 
 def _commits(root: Path, names: Sequence[str]) -> dict[str, str]:
-    """Return the date of the last commit of each file; without what Git does not have."""
-    folder = os.path.commonpath([os.path.dirname(name) for name in names]) if names else ""
+    """Return the date of the last commit of each file that Git has."""
+    folder = os.path.commonpath([os.path.dirname(name) for name in names])
     command = [*_GIT, "log", "--format=%x01%cI", "--name-only", "-z", "--no-renames"]
     try:
         found = subprocess.run(

@@ -114,7 +114,7 @@ def _main(page: bs4.BeautifulSoup) -> Any:
     """Return the element with the main content, without what is never read."""
     write_formulas(page)
     open_panels(page)
-    for unread in [*page.find_all(_NEVER_TEXT), *page.find_all(hidden=True)]:
+    for unread in page.find_all(lambda tag: tag.name in _NEVER_TEXT or tag.has_attr("hidden")):
         _leave_out(unread)
     for text in page.find_all(string=True):  # comments and the like of `<?xml ...?>` are no text
         if isinstance(text, element.PreformattedString) and not isinstance(text, element.CData):

@@ -78,8 +78,8 @@ def read_found(
         budget: What one file may take, in time and memory. With None there is no limit. PDF, HTML,
             reStructuredText, and other files over 8 kB, are read in a process of their own.
         on_file: Called with each file after it was read, for a progress bar.
-        with_dates: Whether chunks of files that say no date have that of Git's last commit, or
-            else of the file. Default: False.
+        with_dates: Whether a file that states no date gets that of Git's last commit of it, or
+            else its own time. Default: False.
     """
     skipped = list(found.skipped)
     documents: list[Document] = []

@@ -1,4 +1,4 @@
-"""What cosine an embedder gives to unrelated texts."""
+"""The cosine that an embedder gives to unrelated texts."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from sift_core.types import BoolArray, FloatArray, Selection, StopReason
 # Objectives closer than this, relative to the largest, count as tied. Guess: a few
 # hundred roundings of float64, so that copies of a vector tie whatever order BLAS sums in.
 TIE_TOLERANCE = 1e-12
-# Of the largest gain, that a short candidate must have to be chosen under a budget: decision 0020.
+# Share of the largest gain that a short candidate needs under a budget (decision 0020).
 LEAST_SHARE = 0.01
 
 

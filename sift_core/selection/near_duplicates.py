@@ -150,7 +150,7 @@ def preferred_of_each(first: IntArray, prefer: FloatArray) -> IntArray:
 
 
 def stands_for(first: IntArray, preferred: IntArray, n: int) -> IntArray:
-    """Return the preferred chunk of each one's class, shape (n,); itself beyond those compared.
+    """Return the preferred chunk of each one's class, shape (n,), or itself if none was compared.
 
     Args:
         first: From `first_of_class`, of the first chunks.

@@ -19,8 +19,8 @@ class Preferences:
         prefer: Which of several near-duplicates to choose, shape (n,), for example dates in
             seconds: the highest. Only their order counts. Ties go to the more relevant, then to
             the lower position. Applies to the 500 most relevant, and takes whatever is closer
-            than u = 0.15 for near-duplicates (decision 0021). With several rows, shape (r, n), the
-            preferred ones of each row are distinct chunks. Default: the most relevant.
+            than u = 0.15 for near-duplicates (decision 0021). Of several rows,
+            shape (r, n), each keeps its own. Default: the most relevant.
         prior: Prior weight of each candidate, shape (n,), > 0, for example trust or recency. Only
             ratios matter: half the weight counts like 0.35 standard deviations less relevance.
             With `target_weights` its square root counts, since these differ less.

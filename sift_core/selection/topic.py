@@ -28,7 +28,7 @@ SURELY_NEAR = 0.5
 def unrelated_cosine(pool: CandidatePool) -> float | None:
     """Return the cosine of two unrelated candidates; None with fewer than 20 different ones.
 
-    Near-duplicates count once. Costs O(n² d) for n candidates of d dimensions: 3 ms for 200.
+    Near-duplicates count once. Costs O(n² d) for n candidates of d dimensions: 1 ms for 200 of 384.
     """
     if len(pool) < FEWEST_TO_READ:
         return None

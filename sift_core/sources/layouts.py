@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
     Args:
         text: None if there is none under the key.
-        metadata: What a payload has beside it; a metadata object's own keys stand in its place.
+        metadata: The rest of the payload, with the keys of a metadata object in place of it.
         document_id: None if the payload has no id.
     """
 
@@ -93,7 +93,7 @@ def _node_of(rest: dict[str, Any]) -> Mapping[str, Any]:
         return {}
     try:
         node = json.loads(rest[NODE_KEY])
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     for key in _OF_NODES:
         rest.pop(key, None)

@@ -190,6 +190,7 @@ def test_a_table_without_a_head_takes_its_first_row():
         ("<main>A dog.<button>Buy</button>Author's</main>", "A dog. Author's"),
         ("<body><p>x</p>A dog.<aside>gone</aside>Author's</body>", "x\n\nA dog. Author's"),
         ("<main>A dog.<nav>gone</nav>Author's</main>", "A dog. Author's"),
+        ("<main>A dog.<button hidden>gone</button>Author's</main>", "A dog. Author's"),
         ("<main><label>A dog.</label><input><label>Author's</label></main>", "A dog. Author's"),
         ("<main><output>A dog.</output><output>Author's</output></main>", "A dog. Author's"),
         ("<main>A dog.<video>none</video>Author's</main>", "A dog. none Author's"),

@@ -231,6 +231,14 @@ def test_a_damaged_file_is_named(folder, pattern, damage):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there is no such file")
+def test_what_is_no_file_is_no_index_of_another_tool(folder):
+    """It ended in an IsADirectoryError. Of a link to /dev/zero all was read."""
+    (folder / "default__vector_store.json").mkdir(parents=True)
+    (folder / "docstore.json").write_text('{"docstore/data": {}}', encoding="utf-8")
+    with pytest.raises(CandidateSourceError, match=r"documents of LlamaIndex, .* no Faiss index"):
+        FaissSource.load(folder)
+
+
 def test_a_link_to_what_has_no_end_is_not_read(folder):
     source_of(5).save(folder)
     path = only(folder, "documents-*")

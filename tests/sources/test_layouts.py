@@ -54,6 +54,11 @@ PAYLOADS = {
         Entry("t", {"a": 1, "b": 3}),
     ),
     "no text": ({"passage": "t"}, None, Entry(None, {"passage": "t"})),
+    "no end of lists": (
+        {"_node_content": "[" * 100_000, "text": "t"},
+        None,
+        Entry("t", {"_node_content": "[" * 100_000}),
+    ),
     "no node": ({"_node_content": "{", "text": "t"}, None, Entry("t", {"_node_content": "{"})),
 }
 

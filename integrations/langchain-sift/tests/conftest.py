@@ -16,7 +16,7 @@ from langchain_qdrant.sparse_embeddings import SparseEmbeddings, SparseVector
 from qdrant_client import models
 
 from langchain_sift import vectors as vectors_module
-from sift_core.errors import SeenFacts
+from sift_core.plugins import SeenFacts
 
 TEXTS = [  # the first four say the same; so do their embeddings, or nearly
     "plants make sugar from light",

@@ -20,7 +20,7 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from llama_index.postprocessor.sift import vectors
-from sift_core.errors import SeenFacts
+from sift_core.plugins import SeenFacts
 
 QUESTION = "how do bees find the way home"
 REPEATED = [f"bees find the way home by the sun{i * '!'}" for i in range(8)]

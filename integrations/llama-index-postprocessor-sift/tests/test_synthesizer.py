@@ -55,6 +55,14 @@ def query_engine(index):
     return make
 
 
+def test_the_llm_has_the_name_that_its_model_was_loaded_by(engine, random_model):
+    loaded = engine.language_model
+    unnamed = LanguageModel(loaded.model, loaded.tokenizer)
+    for model in (loaded, unnamed):
+        metadata = EngineLLM(replace(engine, language_model=model)).metadata
+        assert metadata.model_name == str(random_model)
+
+
 def report_of(response):
     return response.metadata["sift"]
 

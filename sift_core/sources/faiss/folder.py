@@ -6,7 +6,7 @@
     words-<token>.npz         the columns of a `LexicalIndex`; older versions do not write it
     folder.lock               held by whoever writes
 
-Without a manifest, what another tool has saved there is read (`other_tools`).
+Without a manifest, an index of another tool is read (`other_tools`).
 
 Files of these names that the manifest does not name were left by a process that died; the next
 save deletes them, and no others.
@@ -29,7 +29,7 @@ from sift_core.errors import CandidateSourceError
 from sift_core.files import DAMAGE, file_checksum, json_checksum, lock, sync_folder, write_durably
 from sift_core.sources.faiss.documents import DocumentTable, Row
 from sift_core.sources.faiss.entries import faiss, starting_form
-from sift_core.sources.faiss.other_tools import find_files, read_files
+from sift_core.sources.faiss.other_tools import find_documents, read_index
 from sift_core.sources.lexical_index import FORMAT as WORDS_FORMAT
 from sift_core.sources.lexical_index import LexicalIndex
 from sift_core.types import Document
@@ -81,7 +81,7 @@ class IndexFolder:
         Raises:
             CandidateSourceError: If there is a manifest that cannot be used.
         """
-        return self._manifest() is not None or find_files(self.path) is not None
+        return self._manifest() is not None or find_documents(self.path) is not None
 
     def read(self) -> SavedIndex:
         """Return what was saved last; a save by another process meanwhile does no harm.
@@ -109,13 +109,13 @@ class IndexFolder:
         raise AssertionError("the last round returns or raises")
 
     def _read_others(self) -> SavedIndex:
-        found = find_files(self.path)
+        found = find_documents(self.path)
         if found is None:
             raise CandidateSourceError(
                 f"{str(self.path)!r} holds no saved source: it has no {MANIFEST}; is it the right "
                 f"folder?"
             )
-        index, documents = read_files(found)
+        index, documents = read_index(found)
         self._is_others = True
         words = LexicalIndex.empty()  # counted when they are first looked up
         return SavedIndex(index=index, documents=documents, words=words, embedder_name=None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sift_core.errors import CandidateSourceError
 from sift_core.files import DAMAGE
@@ -22,62 +22,64 @@ from sift_core.sources.layouts import read_entry, text_of_node
 from sift_core.types import Document
 
 _DOCSTORE, _INDEX_STORE, _ID_MAP = "docstore.json", "index_store.json", "id_map.json"
-_HAYSTACK = ("id", "content", "blob", "score", "embedding", "sparse_embedding")
+_HAYSTACK = ("id", "blob", "score", "embedding", "sparse_embedding")
 _SOURCE = "1"  # LlamaIndex's relationship to the document that a node is of
 _START_KEY = "start_char_idx"
 
 
-class Found(NamedTuple):
-    """The files of another tool: the index, and those with the documents."""
-
-    index_file: Path
-    documents: Path
-
-
-def find_files(folder: Path) -> Found | None:
-    """Return the files of another tool in a folder; None if there are none of a known kind."""
-    if not folder.is_dir():
-        return None
+def find_documents(folder: Path) -> Path | None:
+    """Return the file with the documents of another tool's index; None if there is none."""
     if (docstore := folder / _DOCSTORE).is_file():
-        stores = sorted(folder.glob("*vector_store.json"))
-        binary = [path for path in stores if not path.read_bytes()[:1] == b"{"]
-        return Found((binary or stores or [docstore])[0], docstore)
-    for index in sorted(folder.glob("*.faiss")):
-        for suffix in (".json", ".pkl"):
-            if index.with_suffix(suffix).is_file():
-                return Found(index, index.with_suffix(suffix))
-    return None
+        return docstore
+    indexes = sorted(folder.glob("*.faiss"))
+    beside = (index.with_suffix(suffix) for index in indexes for suffix in (".json", ".pkl"))
+    return next(filter(Path.is_file, beside), None)
 
 
-def read_files(found: Found) -> tuple[Any, DocumentTable]:
+def read_index(documents: Path) -> tuple[Any, DocumentTable]:
     """Return the index and its documents. Entries without a document count as deleted.
+
+    Args:
+        documents: From `find_documents`.
 
     Raises:
         CandidateSourceError: If a file cannot be read, is damaged or a pickle, or there is no Faiss
             index.
     """
-    if found.documents.suffix == ".pkl":
+    folder = str(documents.parent)
+    if documents.suffix == ".pkl":
         raise CandidateSourceError(
-            f"{str(found.documents)!r} is a pickle of LangChain, which can run code and so is not "
+            f"{str(documents)!r} is a pickle of LangChain, which can run code and so is not "
             f"read; load it with LangChain's FAISS.load_local, then call FaissSource(store.index, "
             f"{{row: Document(document_id=i, text=d.page_content, metadata=d.metadata) for row, i "
             f"in store.index_to_docstore_id.items() for d in [store.docstore.search(i)]}})"
             f".save(FOLDER)"
         )
     try:
-        if found.index_file.read_bytes()[:1] == b"{" or found.index_file == found.documents:
+        index_file = _index_file(documents)
+        if index_file is None:
             raise CandidateSourceError(
-                f"{str(found.documents.parent)!r} has documents of LlamaIndex, and its vectors are "
-                f"in no Faiss index; make one by FaissVectorStore, or run `sift index` on the files"
+                f"{folder!r} has documents of LlamaIndex, and its vectors are in no Faiss index; "
+                f"make one by FaissVectorStore, or run `sift index` on the files"
             )
-        index = faiss.read_index(str(found.index_file))
-        rows = _of_llama_index if found.documents.name == _DOCSTORE else _of_haystack
-        return index, DocumentTable(rows(found.documents))
+        rows = _of_llama_index if documents.name == _DOCSTORE else _of_haystack
+        return faiss.read_index(str(index_file)), DocumentTable(rows(documents))
     except (OSError, RuntimeError, *DAMAGE) as error:
         raise CandidateSourceError(
-            f"{str(found.index_file.parent)!r} cannot be read as an index of another tool: "
-            f"{type(error).__name__}: {error}; restore it, or index the files by `sift index`"
+            f"{folder!r} cannot be read as an index of another tool: {type(error).__name__}: "
+            f"{error}; restore it, or index the files by `sift index`"
         ) from error
+
+
+def _index_file(documents: Path) -> Path | None:
+    """Return the Faiss index of some documents; None if LlamaIndex keeps vectors otherwise."""
+    if documents.name != _DOCSTORE:
+        return documents.with_suffix(".faiss")
+    for path in filter(Path.is_file, sorted(documents.parent.glob("*vector_store.json"))):
+        with path.open("rb") as opened:
+            if opened.read(1) != b"{":  # else a store of LlamaIndex's own
+                return path
+    return None
 
 
 def _of_llama_index(docstore: Path) -> Iterator[Row]:
@@ -109,9 +111,9 @@ def _of_haystack(path: Path) -> Iterator[Row]:
     found = _read(path)
     documents = {each["id"]: each for each in found["documents"]}
     for faiss_id, document_id in found["id_map"].items():
-        fields = documents[document_id]
-        entry = read_entry({k: v for k, v in fields.items() if k not in _HAYSTACK}, _HAYSTACK[0])
-        text = fields.get("content") or ""
+        fields = {k: v for k, v in documents[document_id].items() if k not in _HAYSTACK}
+        entry = read_entry(fields, "content")
+        text = entry.text or ""
         yield _row(faiss_id, Document(document_id=document_id, text=text, metadata=entry.metadata))
 
 

@@ -79,12 +79,12 @@ async def astored_vectors(
 def stored_documents(
     source: QdrantSource, name: str, document_key: str | None = None, *, n: int = 10_000
 ) -> dict[str, Document]:
-    """Return the documents that have an id, or are passages of a document, by their points' ids.
+    """Return the documents with an id, or the passages of a document, by their points' ids.
 
     Args:
         source: With a `QdrantClient`.
-        name: The id of one, or what the metadata calls the document that it is of.
-        document_key: Metadata key of that. Default: one of `DOCUMENT_KEYS`.
+        name: The id of one, or the name of the document that its passages are of.
+        document_key: Metadata key of that name. Default: one of `DOCUMENT_KEYS`.
         n: How many at most. Default: 10,000.
 
     Raises:

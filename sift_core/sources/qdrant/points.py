@@ -148,18 +148,12 @@ class PointReader:
         embeddings = dense_vectors(
             points, vector_name=self.vector_name, dimension=d, place=self.place
         )
-        entries = list(map(self._entry, points))
-        texts = [self._text(*pair) for pair in zip(points, entries, strict=True)]
-        ids = [str(entry.document_id or p.id) for p, entry in zip(points, entries, strict=True)]
-        if self.checks_contents:
-            for point, entry in zip(points, entries, strict=True):
-                if DOCUMENT_ID_KEY in (point.payload or {}):
-                    self._check_content(point, entry)
+        documents = list(map(self.document, points))
         return {
-            "document_ids": ids,
-            "texts": texts,
+            "document_ids": [document.document_id for document in documents],
+            "texts": [document.text for document in documents],
             "embeddings": embeddings,
-            "metadata": [entry.metadata for entry in entries],
+            "metadata": [document.metadata for document in documents],
         }
 
     def check(self, point: Any) -> None:

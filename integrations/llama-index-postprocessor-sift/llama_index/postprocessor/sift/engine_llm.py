@@ -59,12 +59,13 @@ class EngineLLM(LLM):
     @property
     def metadata(self) -> LLMMetadata:
         """Window and length of an answer, both in tokens."""
-        model = self._engine.language_model
+        model: Any = self._engine.language_model
+        own = getattr(model, "model", None)  # a server's has none
         return LLMMetadata(
             context_window=model.window,
             num_output=self._engine.max_new_tokens,
             is_chat_model=True,
-            model_name=model.name or type(model).__name__,
+            model_name=getattr(own, "name_or_path", "") or model.name or type(own).__name__,
         )
 
     @llm_chat_callback()
