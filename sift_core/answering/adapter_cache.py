@@ -31,8 +31,8 @@ from sift_core.types import CandidatePool
 try:
     import torch
     from cachetools import LRUCache
-    from safetensors import SafetensorError, safe_open
-    from safetensors.torch import save
+    from safetensors import SafetensorError
+    from safetensors.torch import load, save
 except ImportError as error:
     raise MissingDependencyError("torch, safetensors and cachetools", extra="fine-tune") from error
 
@@ -258,10 +258,7 @@ def _shrink(folder: Path, max_bytes: int) -> None:
 def _read_file(path: Path, key: str) -> tuple[Adapter, FineTuningReport] | None:
     """Return an adapter on the CPU and how it learned; None if there is none of use."""
     try:
-        try:
-            found = _read(path, key)
-        except _DAMAGE:  # safetensors opens it twice, and another process may delete it between
-            found = _read(path, key)
+        found = _read(path.read_bytes(), key)
     except FileNotFoundError:
         return None
     except _DAMAGE as error:
@@ -292,12 +289,15 @@ def _content(key: str, adapter: Adapter, report: FineTuningReport) -> bytes:
     return save({"values": values}, metadata)
 
 
-def _read(path: Path, key: str) -> tuple[Adapter, FineTuningReport]:
-    """Return what a file holds; raises `OSError`, or one of `_DAMAGE`."""
-    with safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-        with torch.inference_mode(False):
-            values = file.get_tensor("values").clone()
+def _read(content: bytes, key: str) -> tuple[Adapter, FineTuningReport]:
+    """Return the adapter in a file of safetensors; raises one of `_DAMAGE`.
+
+    `safe_open` opens a file twice, and another process may delete it between.
+    """
+    with torch.inference_mode(False):
+        values = load(content)["values"].clone()
+    end = 8 + int.from_bytes(content[:8], "little")  # the format: a length, then a header of JSON
+    metadata = json.loads(content[8:end])["__metadata__"]
     if metadata["sha256"] != _checksum(metadata["adapter"], values):
         raise ValueError("its checksum is another one")
     described = json.loads(metadata["adapter"])
