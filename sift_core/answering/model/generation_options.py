@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import lru_cache
+from numbers import Real
 from typing import Any
 
 from sift_core.answering.model.text_model import check_stop
@@ -107,9 +108,11 @@ def _check_names(known: Collection[str], options: Mapping[str, Any]) -> None:
             )
     if {"do_sample", "generation_config", "penalty_alpha"}.isdisjoint(options):
         for name in sorted(_SAMPLING & options.keys()):
-            if options[name] not in (None, _NO_EFFECT.get(name, 1.0), 0):
+            value = options[name]
+            is_neutral = isinstance(value, Real) and value in (_NO_EFFECT.get(name, 1.0), 0)
+            if value is not None and not is_neutral:
                 raise InvalidInputError(
-                    f"`{name}` is for sampling, got {short_repr(options[name])} without "
+                    f"`{name}` is for sampling, got {short_repr(value)} without "
                     f"`do_sample`; pass `do_sample=True` too, or leave `{name}` out"
                 )
 
