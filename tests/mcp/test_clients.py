@@ -92,12 +92,22 @@ def folder(tmp_path):
     return tmp_path
 
 
+def heed_interrupts():
+    """Undo what a shell does to its background jobs, whose children ignore Ctrl-C as well."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def served(folder, *arguments):
     command = [*SIFT, "mcp", "--http", "--port", "0", *arguments]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     with subprocess.Popen(
-        command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=folder,
+        env=environment,
+        preexec_fn=heed_interrupts,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             message = process.stderr.readline()
@@ -185,6 +195,7 @@ def test_stdio_ends_with_its_client_and_on_ctrl_c(folder):
     with subprocess.Popen(
         [*SIFT, "mcp"],
         cwd=folder,
+        preexec_fn=heed_interrupts,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
