@@ -74,7 +74,7 @@ test: $(FOR_ALL) ## run the tests that are quick; ARGS=-v prints the tables of s
 test-all: $(FOR_ALL) ## run all tests that need no network and no GPU, the slow ones too
 	$(PYTEST) -m 'not gpu and not network' $(ARGS)
 
-check: $(FOR_ALL) ## formatting, lint, types, import rules
+check: $(FOR_ALL) ## formatting, lint, types, import rules, links and examples of the documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -82,6 +82,7 @@ check: $(FOR_ALL) ## formatting, lint, types, import rules
 	MYPYPATH=$(HAYSTACK) $(BIN)/mypy --namespace-packages --explicit-package-bases -p haystack_integrations.components.rankers.sift
 	$(BIN)/mypy integrations/matrix/run.py
 	$(BIN)/python -m pytest --quiet tests/integrations/test_public_names.py
+	$(BIN)/python -m pytest --quiet -m '' tests/docs/test_links.py tests/docs/test_commands.py tests/docs/test_pages.py tests/test_readme.py
 	$(BIN)/lint-imports
 
 fix: $(FOR_ALL) ## format and mend what can be mended

@@ -1,4 +1,4 @@
-"""The seams between the stages. Anything with these methods takes part; no base class."""
+"""The seams between the stages. An object with the methods of one takes part; no base class."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Decision:
 
 
 class Policy(Protocol):
-    """Decides in mode "auto". Any object with these two will do."""
+    """Decides in mode "auto". Any object with `on_off_topic` and `decide` will do."""
 
     @property
     def on_off_topic(self) -> str:

@@ -1,4 +1,7 @@
-"""Embedders for those who have none yet; any object with the protocol's methods will do."""
+"""Embedders for those who have none yet.
+
+Any object with `name`, `embed_query` and `embed_documents` will do: `sift_core.Embedder`.
+"""
 
 from sift_core._lazy import lazy_names
 
