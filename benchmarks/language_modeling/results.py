@@ -32,7 +32,7 @@ class Results:
             data space has; NaN where nobody measured it).
         arms: By number: the settings, and `label`.
         rows: One a (prompt, arm number): steps and bits_per_byte as arrays, `last` (bits per byte
-            after the last step), diverged.
+            after the last step).
     """
 
     experiment: str
@@ -160,7 +160,6 @@ def results_of(
             "steps": [np.array(row["steps"]) for row in found],
             "bits_per_byte": [np.array(row["bits_per_byte"]) for row in found],
             "last": [row["bits_per_byte"][-1] for row in found],
-            "diverged": [(row["report"] or {}).get("stop_reason") == "diverged" for row in found],
         }
     ).drop_duplicates(["prompt", "arm"], keep="last")
     prompts = pd.DataFrame([row["prompt"] for row in found])
