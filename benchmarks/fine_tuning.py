@@ -13,6 +13,7 @@ measured with the last number of threads alone. `--quick` shows that everything 
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
@@ -20,8 +21,8 @@ import torch
 from transformers.utils import logging
 
 from benchmarks import fine_tuning_memory
-from benchmarks.fine_tuning_rivals import engine_steps, peft_steps, seconds_a_step
-from benchmarks.fine_tuning_shapes import GPT2
+from benchmarks.fine_tuning_rivals import Steps, engine_steps, peft_steps, seconds_a_step
+from benchmarks.fine_tuning_shapes import GPT2, Shape
 from benchmarks.options import options
 from benchmarks.report import Report
 
@@ -47,7 +48,7 @@ def throughput(report: Report, effort: Effort, *, threads: int) -> None:
     """Measure steps against the rivals' and hold them against the bars."""
     n_tokens = effort.n_tokens
     report.heading(f"Steps: {GPT2.name}, chunks of {n_tokens} tokens, {threads} thread(s)")
-    seconds, over_ours = against_rivals(effort)
+    seconds, over_ours = against_rivals(GPT2, ways_on_cpu(), effort)
     for name in seconds:
         report.add(
             case=f"steps, {GPT2.name}, {n_tokens} tokens",
@@ -61,34 +62,41 @@ def throughput(report: Report, effort: Effort, *, threads: int) -> None:
         report.judge(f"{name} ÷ {OURS_BF16}, {threads} thread(s)", over_ours[name], key)
 
 
-def against_rivals(effort: Effort) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the median seconds of a step of each way, and of its time over ours.
-
-    Every way has a model of its own. Ours is visited before each other way, `effort.rounds` times,
-    after one round that does not count.
-    """
+def ways_on_cpu() -> dict[str, Steps]:
+    """Return each way with a model of its own, ours first."""
     bf16, fp32 = torch.bfloat16, torch.float32
-    ways = {
+    return {
         OURS_BF16: engine_steps(GPT2.language_model(bf16)),
         OURS_FP32: engine_steps(GPT2.language_model(fp32)),
         PLAIN_FP32: peft_steps(GPT2.language_model(fp32)),
         PLAIN_BF16: peft_steps(GPT2.language_model(bf16)),
     }
 
+
+def against_rivals(
+    shape: Shape, ways: Mapping[str, Steps], effort: Effort
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the median seconds of a step of each way, and of its time over that of the first.
+
+    The first is visited before each other way, `effort.rounds` times, after one round that does not
+    count.
+    """
+    ours = next(iter(ways))
+
     def visit(name: str, round_: int) -> float:
         n_steps = effort.n_steps if round_ else 2
-        return seconds_a_step(ways[name], GPT2.texts(n_steps, effort.n_tokens, seed=round_))
+        return seconds_a_step(ways[name], shape.texts(n_steps, effort.n_tokens, seed=round_))
 
     for name in ways:
         visit(name, 0)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     ratios: dict[str, list[float]] = {name: [] for name in ways}
-    ratios[OURS_BF16] = [1.0]
+    ratios[ours] = [1.0]
     for round_ in range(1, effort.rounds + 1):
         gc.collect()
-        for name in [name for name in ways if name != OURS_BF16]:
-            before = visit(OURS_BF16, round_)
-            seconds[OURS_BF16].append(before)
+        for name in [name for name in ways if name != ours]:
+            before = visit(ours, round_)
+            seconds[ours].append(before)
             seconds[name].append(visit(name, round_))
             ratios[name].append(seconds[name][-1] / before)
     return (

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
+    LlamaConfig,
     PreTrainedConfig,
     PreTrainedTokenizerFast,
 )
@@ -35,9 +36,11 @@ class Shape:
     name: str
     config: PreTrainedConfig
 
-    def language_model(self, dtype: torch.dtype = torch.float32) -> LanguageModel:
-        """Return a model with random weights, the same ones at each call."""
-        with torch.random.fork_rng():
+    def language_model(
+        self, dtype: torch.dtype = torch.float32, *, device: str = "cpu"
+    ) -> LanguageModel:
+        """Return a model with random weights, made on its device, the same ones at each call."""
+        with torch.random.fork_rng(), torch.device(device):
             torch.manual_seed(0)
             model: Any = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
                 self.config, dtype=dtype
@@ -67,5 +70,49 @@ GPT2 = Shape(
     name="GPT-2 124 M",
     config=GPT2Config(
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0
+    ),
+)
+SMOLLM2_135M = Shape(
+    name="SmolLM2 135 M",
+    config=LlamaConfig(
+        vocab_size=49_152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+    ),
+)
+LLAMA_1B = Shape(
+    name="Llama 3.2 1 B",
+    config=LlamaConfig(
+        vocab_size=128_256,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        head_dim=64,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+    ),
+)
+TINY = Shape(
+    name="tiny",
+    config=LlamaConfig(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=2048,
+        bos_token_id=0,
+        eos_token_id=0,
     ),
 )

@@ -1,4 +1,4 @@
-"""What the runners of `benchmarks.integrations` share: an engine whose LLM costs nothing."""
+"""LlamaIndex engines over Faiss: one whose LLM costs nothing, and prepared queries."""
 
 from __future__ import annotations
 
@@ -34,11 +34,6 @@ class FirstNodes(NoText):
 
     def synthesize(self, query: Any, nodes: list[NodeWithScore], *rest: Any, **more: Any) -> Any:
         return super().synthesize(query, nodes[:N_CHOSEN], *rest, **more)
-
-    async def asynthesize(
-        self, query: Any, nodes: list[NodeWithScore], *rest: Any, **more: Any
-    ) -> Any:
-        return await super().asynthesize(query, nodes[:N_CHOSEN], *rest, **more)
 
 
 class PreparedQueries(BaseEmbedding):

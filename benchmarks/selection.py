@@ -26,7 +26,6 @@ from typing import Any
 import faiss
 import numpy as np
 
-from benchmarks import selection_gpu
 from benchmarks.options import options
 from benchmarks.report import Report
 from benchmarks.selection_data import LEVELS, Problem, fetch_all, indexed
@@ -267,7 +266,6 @@ def main() -> None:
     load_compiled()  # what a process that selects a lot runs
     report = Report(section="selection")
     measure(report, QUICK if arguments.quick else Effort())
-    selection_gpu.measure(report)
     if arguments.plot:
         from benchmarks import selection_plot
 

@@ -3,10 +3,10 @@
     python -m benchmarks.serving [--requests 300] [--questions 20] [--json FILE]
 
 The service is a process of its own, with MiniLM and the bundled language model. A rerank is of 200
-documents, the ten best of them: with vectors of 384 numbers each in base64 or as lists, with texts
-that the service has embedded before, or with new ones. Beside it run none or three fine-tunings
-of 5,000 steps, asked for by clients of their own; or eight clients ask at once. The same choice in
-process, and the same questions put to the same engine in process, are what the service adds to.
+documents, the ten best of them, with vectors of 384 numbers each in base64. Beside it run none or
+three fine-tunings of 5,000 steps, asked for by clients of their own. The same questions put to the
+same engine in process are what the service adds to. The tag `evidence-2026-11b` also has vectors as
+lists, texts that the service embeds, eight clients, and the choice in process.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
@@ -28,16 +27,12 @@ import numpy as np
 from benchmarks.options import options
 from benchmarks.report import Report
 from benchmarks.serving_chat import ask_both_ways, small_engine
-from sift_core import select
 from sift_core.answering.model.bundled import SMOLLM2
 
 N_DOCUMENTS, DIMENSION, TOP = 200, 384, 10
-N_LEARNING, N_CLIENTS = 3, 8
+N_LEARNING = 3
 N_UNMEASURED = 10
-NEW_TEXTS_TAKE = 20  # times as long as known ones, roughly: so many fewer requests
 JSON = {"content-type": "application/json"}
-BASE64, LISTS = "vectors in base64", "vectors as lists"
-KNOWN, NEW = "texts known before", "new texts"
 
 
 def serve(model: str) -> None:
@@ -73,41 +68,27 @@ def given_vectors() -> np.ndarray:
     return np.random.default_rng(0).normal(0.5, 1, (N_DOCUMENTS + 1, DIMENSION)).astype("<f4")
 
 
-def bodies() -> dict[str, Callable[[int], bytes]]:
-    """Return what request i sends, by how the vectors come."""
-    vectors = given_vectors()
-
-    def texts(number: int) -> dict[str, Any]:
-        texts = [f"a text of its own, number {i} of {number}" for i in range(N_DOCUMENTS)]
-        return {"query": "a question", "documents": texts, "top_n": TOP}
-
-    def spelled(vectors: list[Any]) -> bytes:
-        given = {"query_embedding": vectors[0], "embeddings": vectors[1:]}
-        return json.dumps({**texts(0), **given}).encode()
-
-    in_base64 = spelled([base64.b64encode(row).decode() for row in vectors])
-    as_lists, known = spelled(vectors.tolist()), json.dumps(texts(0)).encode()
-    return {
-        BASE64: lambda _: in_base64,
-        LISTS: lambda _: as_lists,
-        KNOWN: lambda _: known,
-        NEW: lambda number: json.dumps(texts(1 + number)).encode(),
-    }
+def rerank_body() -> bytes:
+    """Return a request with texts, and vectors in base64."""
+    vectors = [base64.b64encode(row).decode() for row in given_vectors()]
+    texts = [f"a text of its own, number {i}" for i in range(N_DOCUMENTS)]
+    given = {"query_embedding": vectors[0], "embeddings": vectors[1:]}
+    asked = {"query": "a question", "documents": texts, "top_n": TOP}
+    return json.dumps({**asked, **given}).encode()
 
 
-def milliseconds(port: int, body: Callable[[int], bytes], numbers: range) -> list[float]:
-    """Return how long each request took, one after another on one connection."""
-    times = []
+def milliseconds(port: int, n: int) -> list[float]:
+    """Return how long each rerank took, one after another on one connection."""
+    times, content = [], rerank_body()
     with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
-        for number in numbers:
-            content = body(number)
+        for _ in range(N_UNMEASURED + n):
             begin = time.perf_counter()
             connection.request("POST", "/v2/rerank", content, JSON)
             answer = connection.getresponse()
             answer.read()
             times.append(1000 * (time.perf_counter() - begin))
             assert answer.status == 200
-    return times
+    return times[N_UNMEASURED:]
 
 
 @contextmanager
@@ -134,56 +115,20 @@ def steps(port: int) -> float:
     return float(found.split()[1])
 
 
-def in_process(n: int) -> list[float]:
-    """Return how long the choice alone takes."""
-    vectors = given_vectors()
-    times = []
-    for _ in range(N_UNMEASURED + n):
-        begin = time.perf_counter()
-        select(vectors[0], vectors[1:], TOP)
-        times.append(1000 * (time.perf_counter() - begin))
-    return times[N_UNMEASURED:]
-
-
-def spread(report: Report, case: str, times_ms: list[float], **also: Any) -> dict[str, Any]:
-    """Add, print and return a row with the least, p50 and p99 of some times."""
+def spread(report: Report, case: str, times_ms: list[float], **also: Any) -> None:
+    """Add and print a row with the least, p50 and p99 of some times."""
     low, p50, p99 = np.percentile(times_ms, [0, 50, 99]).round(2).tolist()
     report.add(case=case, **also, n=len(times_ms), least_ms=low, p50_ms=p50, p99_ms=p99)
-    return report.rows[-1]
 
 
-def one_client(report: Report, port: int, n: int) -> None:
+def reranks(report: Report, port: int, n: int) -> None:
     """Measure reranks one after another, with and without learning beside them."""
-    report.heading(f"A rerank of {N_DOCUMENTS}, one client: least, p50, p99")
-    choice = spread(report, "in process", in_process(n))
+    report.heading(f"A rerank of {N_DOCUMENTS}: least, p50, p99")
     for n_learning in (0, N_LEARNING):
         with learning(port, n_learning):
-            for case, body in bodies().items():
-                if case == NEW:
-                    continue
-                times = milliseconds(port, body, range(N_UNMEASURED + n))[N_UNMEASURED:]
-                row = spread(report, case, times, learning=n_learning)
-                row["p50_over_in_process"] = round(row["p50_ms"] / choice["p50_ms"], 2)
-    report.judge(
-        f"{BASE64} beside {N_LEARNING} fine-tunings, p99 in ms",
-        next(row["p99_ms"] for row in report.rows if row.get("learning") and row["case"] == BASE64),
-        "rerank_p99_ms",
-        "lower",
-    )
-
-
-def many_clients(report: Report, port: int, n: int) -> None:
-    """Measure how many reranks a second eight clients have together."""
-    report.heading(f"A rerank of {N_DOCUMENTS}, {N_CLIENTS} clients at once: least, p50, p99")
-    for case, body in bodies().items():
-        n_each = max(1, n // N_CLIENTS // (NEW_TEXTS_TAKE if case == NEW else 1))
-        parts = [range(i * n_each, (i + 1) * n_each) for i in range(N_CLIENTS)]
-        begin = time.perf_counter()
-        with ThreadPoolExecutor(N_CLIENTS) as pool:
-            found = list(pool.map(lambda part, body=body: milliseconds(port, body, part), parts))
-        rate = N_CLIENTS * n_each / (time.perf_counter() - begin)
-        times = [ms for one in found for ms in one]
-        spread(report, case, times, clients=N_CLIENTS, requests_a_second=round(rate, 1))
+            spread(report, "vectors in base64", milliseconds(port, n), learning=n_learning)
+    name = f"vectors in base64 beside {N_LEARNING} fine-tunings, p99 in ms"
+    report.judge(name, report.rows[-1]["p99_ms"], "rerank_p99_ms", "lower")
 
 
 def chats(report: Report, port: int, model: str, n: int) -> None:
@@ -211,8 +156,7 @@ def main() -> None:
     report = Report(section="serving")
     with service(arguments.model) as port:
         chats(report, port, arguments.model, arguments.questions)
-        one_client(report, port, arguments.requests)
-        many_clients(report, port, arguments.requests)
+        reranks(report, port, arguments.requests)
     packages = ["numpy", "torch", "transformers", "fastapi", "uvicorn", "h11", "sift-rerank"]
     report.finish(arguments.json, packages)
 

@@ -74,7 +74,6 @@ def measure(arguments: argparse.Namespace, arms: Sequence[Arm]) -> Results:
         skipped_per_domain=arguments.skip,
         near_duplicates=arguments.near_duplicates,
         near_copies=arguments.near_copies,
-        versions=arguments.versions,
         dtype=arguments.dtype,
     )
     rows = run_language_modeling(
@@ -83,7 +82,6 @@ def measure(arguments: argparse.Namespace, arms: Sequence[Arm]) -> Results:
         path=arguments.results,
         cache_folder=CACHE,
         workers=arguments.workers,
-        ray_address=arguments.ray,
     )
     return results_of(rows, arms=[arm.as_record() for arm in arms])
 
@@ -126,7 +124,7 @@ def main(given: Sequence[str] | None = None) -> None:
     arguments = parse(given)
     if arguments.train:
         parts = arguments.parts or MEASURED
-        results = measure(arguments, arms_of(parts, settings_of(arguments)))
+        results = measure(arguments, arms_of(parts, MainSettings(n_steps=arguments.steps)))
     else:
         parts = arguments.parts or SHOWN
         results = results_of(read_rows(arguments.results), arguments.experiment)
@@ -146,19 +144,8 @@ def main(given: Sequence[str] | None = None) -> None:
     report.finish(arguments.json, PACKAGES)
 
 
-def settings_of(arguments: argparse.Namespace) -> MainSettings:
-    """Return what all arms have in common."""
-    return MainSettings(
-        learning_rate=arguments.learning_rate,
-        noise_variance=arguments.noise_variance,
-        n_candidates=arguments.candidates,
-        n_steps=arguments.steps,
-    )
-
-
 def parse(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options, those of the command line if None; exit where they do not fit."""
-    usual = MainSettings()
     parser = options(__doc__, quick="a prompt a domain and 10 chunks")
     data = parser.add_argument_group("data: a folder, or files; none for the rows that are there")
     data.add_argument("--data", type=Path, help="has the folder minipile")
@@ -169,14 +156,10 @@ def parse(given: Sequence[str] | None = None) -> argparse.Namespace:
     data.add_argument("--prompts", type=count, help="of --test a domain; 10, quick: 1")
     data.add_argument("--skip", type=int, default=0, help="so many of each domain before those")
     data.add_argument("--near-copies", action="store_true", help="prompts with a near copy only")
-    data.add_argument("--versions", type=count, default=1, help="of each chunk; 4 repeats itself")
     data.add_argument("--experiment", help="of a file of rows with several: its 16 hex digits")
     parser.add_argument("--model", default=SMOLLM2, help="name on the hub, or folder")
     parser.add_argument("--parts", type=_parts, help=", ".join(PARTS))
-    parser.add_argument("--steps", type=count, help=f"chunks; {usual.n_steps}, quick: 10")
-    parser.add_argument("--candidates", type=count, default=usual.n_candidates, help="K")
-    parser.add_argument("--noise-variance", type=float, default=usual.noise_variance, help="λ")
-    parser.add_argument("--learning-rate", type=float, default=usual.learning_rate)
+    parser.add_argument("--steps", type=count, help="chunks; 50, quick: 10")
     parser.add_argument(
         "--dtype",
         default="auto",
@@ -184,7 +167,6 @@ def parse(given: Sequence[str] | None = None) -> argparse.Namespace:
         help="what the model computes in; auto: what the CPU is fastest in",
     )
     parser.add_argument("--workers", type=count, default=min(2, usable_cpus()))
-    parser.add_argument("--ray", metavar="ADDRESS", help="workers on Ray: local, or as ray.init")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where rows are kept")
     parser.add_argument("--markdown", type=Path, help="where to write the tables")
     parser.add_argument("--plot", type=Path, help="where to draw bits per byte by steps (PNG)")

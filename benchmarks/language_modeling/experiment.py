@@ -6,7 +6,7 @@
                                                          └─ both
 
 Paper: section 5. `PreparedExperiment` reads, cuts and embeds; its tasks hold all that a worker
-needs but the model, so that workers may be elsewhere.
+needs but the model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ from benchmarks.language_modeling.documents import (
 from benchmarks.language_modeling.measuring import ChosenArm, Measurer, PromptTask
 from benchmarks.language_modeling.running import ResultsFile, run_tasks
 from benchmarks.records import environment
-from benchmarks.text_variants import versions
 from sift_core.answering import FineTuningSettings, LanguageModel
 from sift_core.answering.model.loading import NumberType
 from sift_core.errors import InvalidInputError
@@ -70,8 +69,6 @@ class LanguageModelingExperiment:
         documents_per_domain: How many documents of the data space of each domain, see `sample`;
             None for all. The nearest documents that `near_duplicates` names for near copies are
             there in any case.
-        versions: How often each chunk is in the data space: once, or also in textual variants as
-            mirrors of a page have them.
         prompts_per_domain: How many prompts of each domain; None for all. More may be added to
             the same results later.
         skipped_per_domain: How many prompts of each domain are left out before those: tune
@@ -87,7 +84,6 @@ class LanguageModelingExperiment:
     prompts: Path
     base_model: str
     documents_per_domain: int | None = None
-    versions: int = 1
     prompts_per_domain: int | None = 10
     skipped_per_domain: int = 0
     near_duplicates: Path | None = None
@@ -137,8 +133,7 @@ class PreparedExperiment:
             copied = {one.nearest for one in near.values() if one.share >= NEAR_COPY}
             kept = {one.document_id for one in sample(space, experiment.documents_per_domain)}
             space = [one for one in space if one.document_id in kept | copied]
-        whole = chunks(space, tokens_of, CHUNK_TOKENS, per_document=CHUNKS_PER_DOCUMENT)
-        self.chunks = _in_versions(whole, experiment.versions)
+        self.chunks = chunks(space, tokens_of, CHUNK_TOKENS, per_document=CHUNKS_PER_DOCUMENT)
         prompts = cut(read_documents(experiment.prompts), tokens_of, PROMPT_TOKENS)
         self._refuse_shared_sources(prompts)
         self._other = others(prompts)
@@ -182,10 +177,6 @@ class PreparedExperiment:
             if missing:
                 tasks.append(self._task(prompt, missing))
         return tasks
-
-    def worker(self) -> LanguageModelingExperiment:
-        """Return the experiment for a worker: on a machine with a GPU, with this dtype too."""
-        return replace(self.experiment, dtype=self.identity["dtype"].removeprefix("torch."))
 
     def _task(self, prompt: Document, arms: Sequence[Arm]) -> PromptTask:
         choices: dict[Arm, Choice] = {}
@@ -268,6 +259,7 @@ class PreparedExperiment:
             del settings["documents_per_domain"]
         return {
             **settings,
+            "versions": 1,  # of each chunk, as rows of earlier runs have it
             "chunk_tokens": CHUNK_TOKENS,
             "chunks_per_document": CHUNKS_PER_DOCUMENT,
             "prompt_tokens": PROMPT_TOKENS,
@@ -292,7 +284,6 @@ def run_language_modeling(
     path: Path,
     cache_folder: Path,
     workers: int = 1,
-    ray_address: str | None = None,
 ) -> list[dict[str, Any]]:
     """Measure what is missing in a results file, and return the rows of this experiment.
 
@@ -303,8 +294,7 @@ def run_language_modeling(
         arms: What is measured; the base model is added.
         path: The results file, JSON lines; another process that writes to it is refused.
         cache_folder: Where embeddings are kept from run to run.
-        workers: Processes here, or actors on Ray; each holds the model once.
-        ray_address: As `ray.init` takes it; None for processes of this machine.
+        workers: Processes; each holds the model once.
 
     Returns:
         The experiment's own row, then a row a result, in the file's order.
@@ -313,18 +303,8 @@ def run_language_modeling(
         prepared = PreparedExperiment(experiment, cache_folder=cache_folder)
         file.append(prepared.record())
         tasks = prepared.tasks(arms, file.keys)
-        run_tasks(prepared.worker(), tasks, file, workers=workers, ray_address=ray_address)
+        run_tasks(experiment, tasks, file, workers=workers)
         return [row for row in file.rows if row["experiment"] == prepared.digest]
-
-
-def _in_versions(documents: Sequence[Document], n_versions: int) -> list[Document]:
-    """Return the chunks, then the first variant of each, then the second, and so on."""
-    texts = [versions(one.text, one.document_id, n_versions, SEED) for one in documents]
-    return [
-        replace(one, document_id=f"{one.document_id}~{i}", text=own[i]) if i else one
-        for i in range(n_versions)
-        for one, own in zip(documents, texts, strict=True)
-    ]
 
 
 def _file_record(path: Path, n: int, what: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Results:
             data space has; NaN where nobody measured it).
         arms: By number: the settings, and `label`.
         rows: One a (prompt, arm number): steps and bits_per_byte as arrays, `last` (bits per byte
-            after the last step), diverged.
+            after the last step).
     """
 
     experiment: str
@@ -149,8 +149,6 @@ def results_of(
     keys = [json.dumps(row["arm"], sort_keys=True) for row in found]
     number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     settings = pd.DataFrame([json.loads(key) for key in number], dtype=object)
-    if "context_tokens" not in settings:  # rows from before it could be said read what fits
-        settings["context_tokens"] = None
     settings = settings.astype(object).where(settings.notna(), None)
     settings["label"] = [label(arm) for arm in settings.to_dict("records")]
     frame = pd.DataFrame(
@@ -160,7 +158,6 @@ def results_of(
             "steps": [np.array(row["steps"]) for row in found],
             "bits_per_byte": [np.array(row["bits_per_byte"]) for row in found],
             "last": [row["bits_per_byte"][-1] for row in found],
-            "diverged": [(row["report"] or {}).get("stop_reason") == "diverged" for row in found],
         }
     ).drop_duplicates(["prompt", "arm"], keep="last")
     prompts = pd.DataFrame([row["prompt"] for row in found])

