@@ -17,6 +17,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy and Faiss load their libraries
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
+os.environ["NUMBA_NUM_THREADS"] = "1"
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
@@ -31,13 +32,21 @@ from benchmarks.qdrant_servers import answering, answering_grpc
 from benchmarks.report import Report
 from benchmarks.selection_data import collection, queries
 from benchmarks.timing import medians_ms, timed
-from sift_core import CandidatePool, Document, InMemorySource, Query
+from sift_core import (
+    CandidatePool,
+    ContextSelector,
+    Document,
+    InMemorySource,
+    Query,
+    load_compiled,
+)
 from sift_core.sources import FaissSource, QdrantSource
 
-PACKAGES = ["numpy", "faiss-cpu", "qdrant-client", "grpcio", "sift-rerank"]
+PACKAGES = ["numpy", "numba", "faiss-cpu", "qdrant-client", "grpcio", "sift-rerank"]
 OURS, BARE = "fetch", "bare call"
 DIMENSIONS = (384, 1024)
 N_CANDIDATES = (200, 1000)
+N_CHOSEN = 10
 TEXT = "About eight hundred characters of text, as a chunk of documentation has. " * 11
 
 
@@ -91,15 +100,24 @@ class Case:
         index = faiss.IndexFlatIP(d)
         index.add(self.vectors)
         listed = FaissSource(index, documents(n))
+        selector = ContextSelector()
         for k in N_CANDIDATES:
 
             def bare(query: Query, k: int = k) -> object:
                 return index.search_and_reconstruct(query.embedding[np.newaxis], k)
 
+            def choose(query: Query, k: int = k) -> object:
+                pool = listed.fetch(query, k)
+                return selector.select(query.embedding, pool.embeddings, N_CHOSEN)
+
             self._compare(
                 f"Faiss flat, {n:,} of {d}, K {k}",
                 "faiss_over_bare",
-                {BARE: bare, OURS: lambda query, k=k: listed.fetch(query, k)},
+                {
+                    BARE: bare,
+                    OURS: lambda query, k=k: listed.fetch(query, k),
+                    f"fetch and choose {N_CHOSEN}": choose,
+                },
             )
 
     def qdrant(
@@ -154,6 +172,7 @@ def documents(n: int) -> list[Document]:
 
 def main() -> None:
     arguments = options(__doc__, quick="smaller stores, fewer rounds").parse_args()
+    load_compiled()  # what a process that selects a lot runs
     report = Report(section="candidates")
     measure(report, QUICK if arguments.quick else Effort())
     report.finish(arguments.json, PACKAGES)

@@ -27,10 +27,12 @@ from benchmarks.report import Report
 
 SELECT = """
 import numpy as np
-from sift_core import select
+from sift_core import load_compiled, select
+{}
 rows = np.random.default_rng(0).standard_normal((200, 384)).astype(np.float32)
 select(rows[0], rows[1:], 10)
 """
+LOADED = SELECT.format("load_compiled()")
 SELECTING_ON = """
 import time
 longest = 0.0
@@ -45,13 +47,14 @@ COMMANDS = {
     "import numpy": ["-c", "import numpy"],
     "import sift_core": ["-c", "import sift_core"],
     "from sift_core import select": ["-c", "from sift_core import select"],
-    "one selection": ["-c", SELECT],
+    "one selection": ["-c", SELECT.format("")],
+    "one selection, compiled loops loaded": ["-c", LOADED],
     "sift --help": ["-m", "sift_core.cli", "--help"],
     "sift search": ["-m", "sift_core.cli", "search", "a question"],
 }
 # The others are started as many times more often: on a noisy machine the fastest of fifteen still
 # differs by 20 ms from the next fifteen's, which is half of what an import may take.
-SLOW = {"sift search"}
+SLOW = {"one selection, compiled loops loaded", "sift search"}
 QUICK_TIMES = 4
 
 
@@ -79,7 +82,7 @@ def indexed_folder() -> Iterator[None]:
 def longest_selection() -> float:
     """Return the longest of 500 selections of a process after its first, in milliseconds."""
     found = subprocess.run(
-        [sys.executable, "-c", SELECT + SELECTING_ON],
+        [sys.executable, "-c", SELECT.format("") + SELECTING_ON],
         check=True,
         stdout=subprocess.PIPE,
     )

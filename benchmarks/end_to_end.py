@@ -40,6 +40,7 @@ from benchmarks.answers_data import smaller
 from benchmarks.embedding_cache import project_cache
 from benchmarks.integrations_engines import PreparedQueries, faiss_index
 from benchmarks.options import options
+from benchmarks.process_memory import peak_mib, reset_peak, resident_mib, return_freed_memory
 from benchmarks.report import Report
 from sift_core import Document, Embedder, load_compiled
 from sift_core.answering import LanguageModel, learn_collection
@@ -143,6 +144,8 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
 def add_row(report: Report, name: str, ask: Ask, questions: Sequence[str]) -> None:
     """Ask the questions one after another; the first is not counted."""
     ask(questions[0])
+    return_freed_memory()
+    before, has_peak = resident_mib(), reset_peak()
     found = [ask(question) for question in questions[1:]]
     totals = np.array([sum(stages.values()) for stages in found])
     row: dict[str, Any] = {
@@ -151,6 +154,8 @@ def add_row(report: Report, name: str, ask: Ask, questions: Sequence[str]) -> No
         "p50_s": round(float(np.median(totals)), 4),
         "p99_s": round(float(np.percentile(totals, 99)), 4),
     }
+    if has_peak:
+        row["peak_over_before_mib"] = round(peak_mib() - before)
     for stage in STAGES:
         if stage in found[0]:
             seconds = np.array([stages[stage] for stages in found])

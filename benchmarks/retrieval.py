@@ -124,9 +124,11 @@ def restricted(one: Restricted, rows: Sequence[int]) -> Restricted:
     )
 
 
-def set_options(doc: str, n_questions: int | None = None) -> argparse.ArgumentParser:
+def set_options(
+    doc: str, n_questions: int | None = None, quick: str = ""
+) -> argparse.ArgumentParser:
     """Return `options` with what `read_sets` takes. `n_questions` of each set, all if None."""
-    parser = options(doc, data=True)
+    parser = options(doc, data=True, quick=quick)
     parser.add_argument("--sets", type=names, help="of the folder; all")
     parser.add_argument("--max-queries", type=count, default=n_questions, help="random ones a set")
     parser.add_argument("--seed", type=int, default=0, help="of subset, noise and variants")

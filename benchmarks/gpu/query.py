@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +19,10 @@ from benchmarks.fine_tuning_shapes import Shape
 from benchmarks.gpu.fine_tuning import shapes
 from benchmarks.report import Report
 from sift_core import InMemorySource
-from sift_core.answering.settings import EFFORTS
 from sift_core.types import FloatArray
 
-D = 384
+N_CHUNKS, N_TOKENS, N_LEARNED, D = 1000, 256, 50, 384
+N_QUESTIONS = 3
 
 
 @dataclass
@@ -39,26 +40,22 @@ class RandomEmbedder:
 
 
 def measure(report: Report, device: torch.device, *, tiny: bool) -> None:
-    """Ask every way some questions; add medians over all of them but the first."""
-    n_texts, n_tokens, n_asked = (60, 24, 1) if tiny else (1000, 256, 3)
+    """Ask every way some questions, each with a model of its own; a first one does not count."""
+    n_learned = 3 if tiny else N_LEARNED
     for shape in shapes(tiny):
-        texts = shape.texts(n_texts, n_tokens)
-        questions = shape.texts(1 + n_asked, 12, seed=1)
-        for name, ask in ways(shape, texts, device, "quick" if tiny else "thorough").items():
+        texts = shape.texts(60 if tiny else N_CHUNKS, 24 if tiny else N_TOKENS)
+        for name, ask in ways(shape, texts, device, n_learned, tiny=tiny):
             report.heading(f"A query: {shape.name}, {name}")
-            found = [ask(question) for question in questions][1:]
-            report.add(
-                case=f"query, {shape.name}, {name}",
-                weights="random",
-                n=n_asked,
-                p50_s=round(median(sum(stages.values()) for stages in found), 4),
-                **{f"{stage}_s": round(median(s[stage] for s in found), 5) for stage in found[0]},
+            add_row(
+                report, shape, name, ask, shape.texts(1 + (1 if tiny else N_QUESTIONS), 12, seed=1)
             )
 
 
-def ways(shape: Shape, texts: Sequence[str], device: torch.device, effort: str) -> dict[str, Ask]:
-    """Return each way to answer, by name; ours and the rival's have a model each."""
-    n, embedder = EFFORTS[effort].n_steps, RandomEmbedder()
+def ways(
+    shape: Shape, texts: Sequence[str], device: torch.device, n_learned: int, *, tiny: bool
+) -> list[tuple[str, Ask]]:
+    """Return each way to answer, by name."""
+    embedder = RandomEmbedder()
     vectors = embedder.embed_documents(texts)
     model, plain = (shape.language_model(torch.bfloat16, device=str(device)) for _ in range(2))
     engine = engine_over(InMemorySource(vectors, texts), model, embedder)
@@ -66,8 +63,21 @@ def ways(shape: Shape, texts: Sequence[str], device: torch.device, effort: str) 
     def nearest(vector: FloatArray, n: int) -> list[str]:
         return [texts[row] for row in np.argsort(-(vectors @ vector))[:n]]
 
-    return {
-        f"fine_tune, {n} chunks": ours(engine, mode="fine_tune", effort=effort),
-        "context": ours(engine, mode="context"),
-        f"PEFT script, {n} chunks": peft_script(nearest, plain, embedder, n),
-    }
+    learned: dict[str, Any] = {"mode": "fine_tune", "effort": "quick" if tiny else "thorough"}
+    return [
+        (f"fine_tune, {'5' if tiny else '50'} chunks", ours(engine, **learned)),
+        ("context", ours(engine, mode="context")),
+        (f"PEFT script, {n_learned} chunks", peft_script(nearest, plain, embedder, n_learned)),
+    ]
+
+
+def add_row(report: Report, shape: Shape, name: str, ask: Ask, questions: Sequence[str]) -> None:
+    """Add the medians over all questions but the first."""
+    found = [ask(question) for question in questions][1:]
+    report.add(
+        case=f"query, {shape.name}, {name}",
+        weights="random",
+        n=len(found),
+        p50_s=round(median(sum(stages.values()) for stages in found), 4),
+        **{f"{stage}_s": round(median(one[stage] for one in found), 5) for stage in found[0]},
+    )

@@ -6,6 +6,7 @@ apart; every selector also has a mark and a line of its own.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,8 @@ def save_learning_curves(path: Path, results: Results) -> None:
     """
     arms = results.main_arms()
     readers = results.where(mode="context", selector="SIFT")
-    in_context = None if readers.empty else readers["context_tokens"].astype(int).idxmax()
+    rooms = readers["context_tokens"].map(lambda tokens: tokens or math.inf)
+    in_context = None if readers.empty else rooms.idxmax()
     compared = [*arms.values(), *([in_context] if in_context is not None else [])]
     results = results.of_prompts(results.percent[compared].notna().all(axis=1))
     with drawn(path, size=(7.0, 4.3)) as (figure, axes):

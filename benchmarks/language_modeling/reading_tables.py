@@ -16,7 +16,7 @@ from benchmarks.language_modeling.tables import (
     paired,
     percent_cells,
 )
-from benchmarks.table import Table
+from benchmarks.table import Cell, Table, word
 from sift_core.errors import InvalidInputError
 
 OF_READING = ("mode", "learning_rate", "context_tokens")
@@ -33,7 +33,7 @@ def context_table(results: Results) -> Table:
     rows = []
     for room, columns in by_room.items():
         line = paired(columns.reindex(columns=names))
-        rows.append((count(room), count(len(line)), *percent_cells(line)))
+        rows.append((_size(room), count(len(line)), *percent_cells(line)))
     return Table(
         title="Reading the chunks, learning them, or both",
         heads=("tokens to read", "n", *names),
@@ -43,7 +43,7 @@ def context_table(results: Results) -> Table:
     )
 
 
-def _by_room(results: Results) -> dict[int, pd.DataFrame]:
+def _by_room(results: Results) -> dict[int | None, pd.DataFrame]:
     """Return by size of context the columns "context SIFT", "fine_tune SIFT", "both SIFT", ….
 
     Raises:
@@ -52,9 +52,9 @@ def _by_room(results: Results) -> dict[int, pd.DataFrame]:
     main = results.main_arms()
     rest = settings_without(results.arms, OF_READING)
     tuned = {name: main[name] for name in CHOSEN_BY if name in main}
-    found: dict[int, pd.DataFrame] = {}
+    found: dict[int | None, pd.DataFrame] = {}
     readers = results.where(mode="context")
-    for room in sorted(set(readers["context_tokens"])):
+    for room in sorted(set(readers["context_tokens"]), key=lambda one: one or 10**9):
         columns: dict[str, pd.Series] = {}
         for name in CHOSEN_BY:
             for mode in ("context", "both"):
@@ -73,3 +73,7 @@ def _by_room(results: Results) -> dict[int, pd.DataFrame]:
 
 def _label(selector: str) -> str:
     return "default" if selector == "SIFT context" else selector
+
+
+def _size(room: int | None) -> Cell:
+    return word("as many as fit") if room is None else Cell(text=f"{room:,}", value=room)

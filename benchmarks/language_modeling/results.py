@@ -149,6 +149,8 @@ def results_of(
     keys = [json.dumps(row["arm"], sort_keys=True) for row in found]
     number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     settings = pd.DataFrame([json.loads(key) for key in number], dtype=object)
+    if "context_tokens" not in settings:  # rows from before it could be said read what fits
+        settings["context_tokens"] = None
     settings = settings.astype(object).where(settings.notna(), None)
     settings["label"] = [label(arm) for arm in settings.to_dict("records")]
     frame = pd.DataFrame(
