@@ -99,6 +99,7 @@ bench: $(FOR_ALL) ## run the benchmarks; results go to benchmarks/results. DATA=
 	$(BIN)/python -m benchmarks.words_in_choice --data $(DATA) --json $(RESULTS)/words_in_choice.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.words --json $(RESULTS)/words.json
 	$(BIN)/python -m benchmarks.answers --data $(DATA) --json $(RESULTS)/answers.json --markdown $(RESULTS)/answers.md
+	$(BIN)/python -m benchmarks.oversampling --data $(DATA) --json $(RESULTS)/oversampling.json
 	$(BIN)/python -m benchmarks.candidates --json $(RESULTS)/candidates.json
 	$(BIN)/python -m benchmarks.serving --json $(RESULTS)/serving.json
 	$(BIN)/python -m benchmarks.integrations --json $(RESULTS)/integrations.json

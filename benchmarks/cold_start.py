@@ -5,8 +5,8 @@
 Each repetition starts one process of each kind after another, those that are quick four times, so
 that what else the machine does meets all of them alike; the fastest of each counts, the median
 stands beside it. Files are in the system's cache after the first round, which is not counted, and
-so is the package's bytecode, as in an installation. The selection is of 10 among 200.
-The longest of 500 selections is the one that loads the loops if they are on disk.
+so is the package's bytecode, as in an installation. The selection is of 10 among 200. Compiling is
+measured once. The longest of 500 selections is the one that loads the loops if they are on disk.
 The search is of a store with one chunk.
 """
 
@@ -58,12 +58,13 @@ SLOW = {"one selection, compiled loops loaded", "sift search"}
 QUICK_TIMES = 4
 
 
-def seconds(arguments: list[str]) -> float:
+def seconds(arguments: list[str], **environment: str) -> float:
     """Return how long a process of this Python takes from start to end."""
     begin = time.perf_counter()
     subprocess.run(
         [sys.executable, *arguments],
         check=True,
+        env={**os.environ, **environment},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -79,11 +80,18 @@ def indexed_folder() -> Iterator[None]:
         yield
 
 
-def longest_selection() -> float:
+def compiled_anew() -> float:
+    """Return what the loops take where nothing compiled is on disk, in milliseconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        return 1000 * seconds(["-c", LOADED], NUMBA_CACHE_DIR=folder)
+
+
+def longest_selection(**environment: str) -> float:
     """Return the longest of 500 selections of a process after its first, in milliseconds."""
     found = subprocess.run(
         [sys.executable, "-c", SELECT.format("") + SELECTING_ON],
         check=True,
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
     )
     return float(found.stdout)
@@ -111,8 +119,13 @@ def main() -> None:
     seconds(["-c", "import sift_core; sift_core.load_compiled()"])  # puts the loops on disk
     with indexed_folder():
         times = measure(arguments.repetitions)
+    times["one selection, loops compiled first"] = [compiled_anew()]
     longest = "the longest of 500 selections, loops on disk"
     times[longest] = [longest_selection() for _ in range(arguments.repetitions)]
+    with tempfile.TemporaryDirectory() as folder:
+        times["the longest of 500 selections, no loops"] = [
+            longest_selection(NUMBA_CACHE_DIR=folder) for _ in range(arguments.repetitions)
+        ]
     fastest = {name: min(found) for name, found in times.items()}
     report.heading("fastest of each, and median")
     for name, found in times.items():
