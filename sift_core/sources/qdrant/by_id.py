@@ -111,8 +111,7 @@ def stored_documents(
     return {
         key: one
         for key, one in found.items()
-        if key == str(spelled)
-        or name in (one.document_id, document_of(one.metadata, document_key))
+        if key == str(spelled) or name in (one.document_id, document_of(one.metadata, document_key))
     }
 
 
