@@ -50,7 +50,11 @@ def mcp(
     embedder: flags.EmbedderOption = None,
     also_store: Annotated[
         list[str] | None,
-        typer.Option(metavar="ADDRESS", help="Another store to read; may come several times."),
+        typer.Option(
+            metavar="ADDRESS",
+            help="Another store to read; may come several times. --embedder counts for it where it "
+            "records none, --text-key and --vector-name do not.",
+        ),
     ] = None,
     write: Annotated[
         bool,
@@ -63,6 +67,7 @@ def mcp(
     port: flags.PortOption = 8124,
     no_auth: flags.NoAuthOption = False,
     *,
+    layout: flags.StoreLayout,
     options: ChoiceOptions,
     descriptions: Descriptions,
 ) -> None:
@@ -74,6 +79,7 @@ def mcp(
     Examples:
     sift mcp
     sift mcp --store faiss:memory --write --max-tokens 800
+    sift mcp --store qdrant:http://localhost:6333#docs --embedder all-MiniLM-L6-v2 --text-key body
     SIFT_API_KEY=... sift mcp --http --host 0.0.0.0
     """
     from sift_core.mcp.tools import Tools  # isort: skip  # first: its extra may be missing
@@ -94,8 +100,8 @@ def mcp(
     with ExitStack() as stack:
         access = access_to(host, key_of(), no_auth=no_auth) if http else {}
         listener = stack.enter_context(listener_at(host, port)) if http else None
-        stores = [_opened(stack, store, embedder, may_be_new=write)]
-        stores += [_opened(stack, one, None) for one in also_store or ()]
+        stores = [_opened(stack, store, embedder, layout, may_be_new=write)]
+        stores += [_opened(stack, one, None, unrecorded=embedder) for one in also_store or ()]
         texts = dict(zip(DESCRIPTIONS, vars(descriptions).values(), strict=True))
         tools = Tools(stores, texts, options, fixed=fixed, may_write=write)
         if listener is None:
@@ -109,22 +115,31 @@ def mcp(
 
 
 def _opened(
-    stack: ExitStack, store: str, embedder: str | None, *, may_be_new: bool = False
+    stack: ExitStack,
+    store: str,
+    embedder: str | None,
+    layout: flags.StoreLayout = flags.DEFAULT_LAYOUT,
+    *,
+    unrecorded: str | None = None,
+    may_be_new: bool = False,
 ) -> Collection:
     """Open a store until the stack ends. One that may be new is made where there is none."""
     from sift_core.mcp.collections import Collection
 
     try:
-        address, source, model = stack.enter_context(open_with_embedder(store, embedder))
+        opened = open_with_embedder(store, embedder, layout, unrecorded=unrecorded)
+        address, source, model = stack.enter_context(opened)
     except NoIndexError as error:
         if not may_be_new:
             raise
         model = load_embedder(embedder or flags.DEFAULT_EMBEDDER)
         name, length = model.name, len(model.embed_query("length"))
-        with open_for_writing(error.address, embedder_name=name, dimension=length) as begun:
+        with open_for_writing(
+            error.address, embedder_name=name, dimension=length, layout=layout
+        ) as begun:
             begun.source.prepare(embedder_name=name, dimension=length)
             begun.source.complete()
-        return _opened(stack, store, embedder)
+        return _opened(stack, store, embedder, layout)
     folder = address.location if address.kind == "faiss" else None
     name = PurePath(folder).name.lstrip(".") if folder else address.collection
     return Collection(name or "index", source, model, folder=folder)

@@ -191,7 +191,7 @@ def open_for_writing(
         dimension: Numbers in one of that model's vectors: where there is no Faiss index yet, an
             empty one is begun, in a folder that is created with its parents.
         may_be_new: Whether a collection of Qdrant may be missing.
-        layout: How to read a collection of Qdrant that another tool filled.
+        layout: How to read a collection of Qdrant that another tool filled, and to begin one.
 
     Raises:
         CandidateSourceError: If the store fails, or its folder cannot be written or is in use.
@@ -238,11 +238,14 @@ def open_for_writing(
         _check_embedder(address, recorded, embedder_name)
         from sift_core.sources import QdrantSource
 
+        vector_name = layout.vector_name
         yield OpenedStore(
             source=QdrantSource(
                 client,
                 address.collection,
-                vector_name=collection.vector_to_search(layout.vector_name) if is_there else "",
+                vector_name=collection.vector_to_search(vector_name)
+                if is_there
+                else vector_name or "",
                 text_key=layout.text_key,
                 embedder_name=recorded,
             ),
@@ -266,7 +269,11 @@ class OpenedIndex(NamedTuple):
 
 @contextmanager
 def open_with_embedder(
-    store: str, embedder: str | None, layout: StoreLayout = DEFAULT_LAYOUT
+    store: str,
+    embedder: str | None,
+    layout: StoreLayout = DEFAULT_LAYOUT,
+    *,
+    unrecorded: str | None = None,
 ) -> Iterator[OpenedIndex]:
     """Open the index that `--store` and `--embedder` mean, and load its embedder.
 
@@ -275,6 +282,7 @@ def open_with_embedder(
         embedder: The model that the user named. Default: the recorded one.
         layout: How to read a collection of Qdrant that another tool filled. A store that names no
             embedder is asked once, so that what does not fit is said here.
+        unrecorded: The model of a store that records none, if `embedder` is None. Default: none.
 
     Raises:
         CandidateSourceError: If the store fails, its folder is in use, or its entries have no such
@@ -285,6 +293,8 @@ def open_with_embedder(
     """
     address = StoreAddress.parse(store)
     with open_store(address, embedder_name=embedder, layout=layout) as source:
+        if source.embedder_name is None:
+            embedder = embedder or unrecorded
         name = named_embedder(source, address, embedder)
         if name != embedder:
             check_recorded_embedder(name, str(address))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 TEXT_KEYS = ("text", "page_content", "content")
 METADATA_KEYS = ("metadata", "meta")
+OWN_ID_KEY = "id"  # Haystack's, beside the store's
 NODE_KEY = "_node_content"
 _OF_NODES = (NODE_KEY, "_node_type")  # say nothing of the document
 _START_KEY = "start_char_idx"
@@ -51,7 +52,7 @@ def read_entry(payload: Mapping[str, Any], text_key: str | None = None) -> Entry
         key = max(found, key=lambda key: bool(rest[key].strip()), default=None)
         text = None if key is None else rest.pop(key)
         if key == "content" and isinstance(rest.get("meta"), Mapping):  # Haystack's own fields
-            own_id = rest.pop("id", None)
+            own_id = rest.pop(OWN_ID_KEY, None)
             document_id = None if own_id is None else str(own_id)
             rest = {name: value for name, value in rest.items() if value is not None}
     start = node.get(_START_KEY)

@@ -1,6 +1,9 @@
 """Every command over stores that LangChain, LlamaIndex and Haystack have filled themselves."""
 
 import json
+import os
+import sys
+from contextlib import asynccontextmanager
 
 import pytest
 from fastapi.testclient import TestClient
@@ -162,6 +165,108 @@ def test_a_service_takes_them_too(tmp_path, minilm):
             other = {"query": QUESTION, "filter": {key: "other"}}
             found = client.post("/search", json=other).raise_for_status().json()
             assert {one["url"] for one in found["candidates"]} == {"f2.md", "f3.md"}
+
+
+@asynccontextmanager
+async def agent(*arguments):
+    """Yield an `Asked` of `sift mcp` in a process of its own."""
+    mcp = pytest.importorskip("mcp", reason="needs the extra mcp")
+    from tests.mcp.asking import Asked
+
+    server = mcp.StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "sift_core.cli", "mcp", *map(str, arguments)],
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    async with mcp.Client(server) as client:
+        yield Asked(client)
+
+
+async def test_an_agent_searches_and_reads_them(qdrant):
+    folder, layout = qdrant
+    async with agent("--store", f"qdrant:{folder}#docs", *layout) as asked:
+        first, _ = (await asked("search", question=QUESTION, n=2))["passages"]
+        assert (first["text"], first["source"]) == (TEXTS[1], "f1.md")
+        assert first["metadata"]["topic"] == "biology"
+        for name in (first["id"], first["source"]):
+            assert [one["text"] for one in (await asked("read", id=name))["passages"]] == TEXTS[1:2]
+        other = await asked("search", question=QUESTION, filter={"topic": "other"})
+        assert {one["text"] for one in other["passages"]} == set(TEXTS[2:])
+        (listed,) = (await asked("collections"))["collections"]
+        assert (listed["name"], listed["n_passages"]) == ("docs", 4)
+
+
+@pytest.fixture
+def two_vectors(tmp_path, minilm):
+    """The address of a collection with two dense vectors a point, and texts under a key inside."""
+    client = QdrantClient(path=str(tmp_path / "q"))
+    config = {"small": of_size(64), "large": of_size(384)}
+    client.create_collection("docs", vectors_config=config)
+    vectors = minilm.embed_documents(TEXTS).tolist()
+    points = [
+        models.PointStruct(
+            id=i,
+            vector={"small": [1.0] * 64, "large": vector},
+            payload={"chunk": {"body": text}, "url": f"https://example.org/{i}"},
+        )
+        for i, (text, vector) in enumerate(zip(TEXTS, vectors, strict=True))
+    ]
+    client.upsert("docs", points)
+    client.close()
+    return f"qdrant:{tmp_path / 'q'}#docs"
+
+
+async def test_an_agent_reads_one_of_two_vectors_and_adds_notes(two_vectors):
+    layout = ("--vector-name", "large", "--text-key", "chunk.body", *MINILM)
+    async with agent("--store", two_vectors, "--write", *layout) as asked:
+        (first,) = (await asked("search", question=QUESTION, n=1))["passages"]
+        assert (first["id"], first["text"]) == ("1", TEXTS[1])
+        assert (await asked("read", id="https://example.org/1"))["passages"][0]["text"] == TEXTS[1]
+        note = await asked("remember", text="Ann paints leaves green.", date="2026-05-01")
+    async with agent("--store", two_vectors, "--write", *layout) as asked:  # stored for good
+        (found,) = (await asked("search", question="What does Ann paint?", n=1))["passages"]
+        assert (found["id"], found["text"]) == (note["id"], "Ann paints leaves green.")
+        assert "nothing else can be forgotten" in await asked.refusal("forget", id="1")
+        await asked("forget", id=note["id"])
+        assert (await asked("collections"))["collections"][0]["n_passages"] == len(TEXTS)
+
+
+async def test_an_agents_memory_begins_with_the_vector_and_the_key_that_are_named(tmp_path):
+    new = ("--store", f"qdrant:{tmp_path / 'q'}#notes", "--write")
+    async with agent(*new, "--vector-name", "dense", "--text-key", "body") as asked:
+        await asked("remember", text="Ann works in Bonn.")
+        assert "'body'" in await asked.refusal("remember", text="Bob.", metadata={"body": "x"})
+    client = QdrantClient(path=str(tmp_path / "q"))
+    (point,), _ = client.scroll("notes", with_vectors=True)
+    client.close()
+    assert point.payload["body"] == "Ann works in Bonn."
+    assert len(point.vector["dense"]) == 384
+
+
+async def test_an_agent_reads_a_collection_of_langchain_beside_its_memory(tmp_path, minilm):
+    fill_langchain(tmp_path / "q", minilm)
+    stores = (
+        "--store",
+        f"faiss:{tmp_path / 'memory'}",
+        "--also-store",
+        f"qdrant:{tmp_path}/q#docs",
+    )
+    async with agent(*stores, "--write", *MINILM) as asked:
+        await asked("remember", text="Ann paints leaves green.")
+        for name, text in (("memory", "Ann paints leaves green."), ("docs", TEXTS[1])):
+            found = await asked("search", question=QUESTION, collection=name, n=1)
+            assert [one["text"] for one in found["passages"]] == [text]
+
+
+def test_what_an_agent_cannot_read_is_said_before_it_asks(two_vectors, refusal, sift):
+    store = ("mcp", "--store", two_vectors)
+    assert "--vector-name" in refusal(*store, *MINILM)
+    assert "pass it with --embedder" in refusal(*store, "--vector-name", "large")
+    error = sift(*store, *MINILM, "--vector-name", "large", code=2).err
+    assert "pass the right `text_key`, or --text-key" in error
+    assert "for collections of Qdrant" in refusal(
+        "mcp", "--store", "faiss:new", "--write", "--text-key", "body"
+    )
 
 
 def test_a_folder_of_llama_index_is_searched_and_not_changed(tmp_path, minilm, record, sift):

@@ -12,7 +12,8 @@ from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from sift_core.errors import InvalidInputError
 from sift_core.pacing import paced
-from sift_core.places import DOCUMENT_KEYS
+from sift_core.places import DOCUMENT_KEYS, document_of
+from sift_core.sources.layouts import METADATA_KEYS, OWN_ID_KEY
 from sift_core.sources.qdrant.calls import STORE_ERRORS, Steps, arun, failure, run
 from sift_core.sources.qdrant.points import DOCUMENT_ID_KEY, dense_vector, vectors_wanted
 from sift_core.sources.qdrant.source import QdrantSource
@@ -90,7 +91,9 @@ def stored_documents(
     Raises:
         CandidateSourceError: If Qdrant fails, or refuses filters by keys without an index.
     """
-    keys = [DOCUMENT_ID_KEY, *(DOCUMENT_KEYS if document_key is None else [document_key])]
+    names = DOCUMENT_KEYS if document_key is None else [document_key]
+    nested = [f"{outer}.{key}" for outer in METADATA_KEYS for key in names]  # by other tools
+    keys = [DOCUMENT_ID_KEY, OWN_ID_KEY, *names, *nested]
     same = models.MatchValue(value=name)
     conditions: list[Any] = [models.FieldCondition(key=key, match=same) for key in keys]
     if (spelled := point_id(name)) is not None:
@@ -104,7 +107,12 @@ def stored_documents(
         with_payload=True,
         with_vectors=False,
     )
-    return {str(point.id): stored.reader.document(point) for point in points}
+    found = {str(point.id): stored.reader.document(point) for point in points}
+    return {
+        key: one
+        for key, one in found.items()
+        if key == str(spelled) or name in (one.document_id, document_of(one.metadata, document_key))
+    }
 
 
 def _stored(
