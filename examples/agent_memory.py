@@ -112,15 +112,18 @@ async def show(client: Client) -> None:
     print(f"{sum(not one.is_error for one in stored)} notes remembered")
     current = {question: fact.format(values[-1]) for fact, (values, question) in FACTS.items()}
     current["Where is the spare key of the office?"] = UNCHANGED
-    n_first = 0
+    n_first = n_returned = 0
     for question, fact in current.items():
         answer = await client.call_tool("search", {"question": question})
         text = answer.content[0].text
-        first, *others = (one["text"] for one in json.loads(text)["passages"])
+        first, *others = returned = [one["text"] for one in json.loads(text)["passages"]]
         n_first += first == fact
+        n_returned += fact in returned
         print(f"\n{question}\n  {first}")
         print(f"  and {len(others)} other notes, in {estimated_tokens(text)} tokens")
-    print(f"\nthe current fact came first for {n_first} of {len(current)} questions")
+    n = len(current)
+    print(f"\nthe current fact came first for {n_first} of {n} questions")
+    print(f"the current fact was returned for {n_returned} of {n} questions")
 
 
 if __name__ == "__main__":

@@ -97,6 +97,7 @@ PRINTED_ALONE = {
         r"^200 notes remembered",
         r"(?ms)(^  and \d other notes, in [1-7]\d\d tokens$.*){9}",
         r"came first for [89] of 9 questions",  # on some machines not the one that never changed
+        r"was returned for 9 of 9 questions",
     ],
     "langgraph_node": [
         r"\nnearest neighbours\n(  Runbook of .*\n){2}answer: (?!.*pay-2)",
