@@ -11,6 +11,7 @@ from sift_core.documents.scripts import lowered, raised
 _DRAWN = ["katex-html", "MathJax", "MathJax_Display", "MathJax_Preview", "MathJax_SVG"]
 _PICTURE = re.compile(r"(?:^|[-_])(?:math|tex|latex|equation|formula)(?:$|[-_])")
 _STYLE = re.compile(r"^\{\\(?:display|text)style\s*(.*?)\s*\}$", re.DOTALL)
+_SCRIPT_AT_END = re.compile(r"[\^_][-+\w.]*$")
 _INLINE = {
     "a",
     "abbr",
@@ -60,6 +61,17 @@ def write_formulas(page: Any) -> None:
         mark.replace_with(raised(before, text, after, is_note=is_note))
 
 
+def line_of_mathml(formula: str) -> str:
+    """Return a formula of MathML in one line: "(a+b)/2", "10^6", "√(y)".
+
+    Args:
+        formula: A `<math>` element.
+    """
+    from bs4 import BeautifulSoup
+
+    return _line(BeautifulSoup(formula, "html.parser")).strip()
+
+
 def _tex(formula: Any) -> str:
     """Return the TeX that a formula carries; empty without any."""
     note = formula.find("annotation", encoding=re.compile("tex", re.IGNORECASE))
@@ -71,12 +83,13 @@ def _without_style(tex: str) -> str:
 
 
 def _line(formula: Any) -> str:
-    """Return a formula of MathML in one line: "(a+b)/2", "10^6", "√(y)"."""
+    """Return the text of a formula of MathML in one line."""
     for note in formula.find_all(["annotation", "annotation-xml"]):
         note.extract()
     for node in reversed(formula.find_all(True)):  # inner ones first
-        parts = [part.get_text().strip() for part in node.find_all(True, recursive=False)]
-        text = "".join(parts) if parts else node.get_text().strip()
+        inner = [part.get_text() for part in node.find_all(True, recursive=False)]
+        parts = [part.strip() for part in inner]
+        text = _joined(inner) if inner else node.get_text().strip()
         if len(parts) == 2 and node.name == "mfrac":
             text = f" {'/'.join(map(_term, parts))} "
         elif len(parts) > 1 and node.name in _POSITIONS:
@@ -90,7 +103,15 @@ def _line(formula: Any) -> str:
             text = f" {text} "
         node.clear()
         node.append(text)
-    return str(formula.get_text())
+    return re.sub(" {2,}", " ", formula.get_text())
+
+
+def _joined(parts: list[str]) -> str:
+    """Return parts in one line, in which no exponent or index runs into what follows."""
+    text = ""
+    for part in parts:
+        text += " " * bool(part[:1].isalnum() and _SCRIPT_AT_END.search(text)) + part
+    return text
 
 
 def _term(text: str) -> str:
