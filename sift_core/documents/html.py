@@ -11,6 +11,7 @@ from typing import Any
 from sift_core.documents.finding import SkipError, SkipReason, broken
 from sift_core.documents.html_formulas import write_formulas
 from sift_core.documents.html_panels import open_panels
+from sift_core.documents.html_tables import level_tables
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -98,6 +99,7 @@ def _markdown(page: bs4.BeautifulSoup, is_page: bool) -> str:
     for caption in main.select("table > caption"):  # else the first row is no header
         caption.name = "div"
         caption.parent.insert_before(caption)
+    level_tables(main)
     for block in main.find_all(_BLOCKS):
         block.name = "div"
     for shown in main.find_all(_SHOWN):
