@@ -58,7 +58,7 @@ def markdown_of_html(content: bytes, *, is_page: bool = True) -> str:
         content: The file. Its encoding is the first that fits: what a byte order mark says, UTF-8,
             what the XML declaration or a `<meta>` says, Windows-1252.
         is_page: Whether it is a page of a site. Otherwise all of its body but navigation is
-            content, as in a chapter of a book. Default: True.
+            content, as in a chapter of a book, and its title is not. Default: True.
 
     Raises:
         SkipError: If the page is binary, is nested too deeply, cannot be parsed, or has no text.
@@ -91,7 +91,7 @@ def _decoded(content: bytes) -> str:
 
 
 def _markdown(page: bs4.BeautifulSoup, is_page: bool) -> str:
-    title = page.title.get_text(" ", strip=True) if page.title else ""
+    title = page.title.get_text(" ", strip=True) if page.title and is_page else ""
     main = _main(page) if is_page else _body(page)
     for mark in main.find_all("a"):  # the ¶ or # beside a heading
         if mark.find_parent(_HEADINGS) and len(mark.get_text(strip=True)) <= 1:

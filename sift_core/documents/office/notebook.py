@@ -12,6 +12,7 @@ from sift_core.documents.finding import SkipError, SkipReason, broken
 MAX_OUTPUT = 10_000  # characters of one output; more is a log
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_IMAGES = ("png", "jpeg", "svg")  # of version 3
 _FENCE = re.compile(r"`{3,}")
 
 
@@ -86,6 +87,8 @@ def _output(output: Mapping[str, Any]) -> str:
     for kind in ("text/markdown", "text/latex", "latex"):
         if text := _text(data.get(kind)):
             return _cut(text)
+    if any(kind.startswith("image/") or kind in _IMAGES for kind in data):
+        return ""  # a picture's text is the name of its class
     return _fenced(_text(data.get("text/plain", data.get("text"))))
 
 

@@ -15,6 +15,8 @@ _LITERAL = re.compile(r'"([^"]*)"|\\(.)')
 _DIGITS = re.compile(
     r"[#0?](?:[#0?,]*[#0?])?(?:\.[#0?]*)?(?:E\+[#0?]+)?(?P<scale>,*)", re.IGNORECASE
 )
+_DIGIT = re.compile(r"[#0?]")
+_MARK = "\ue000"  # of a text in a format, while its digits are looked for
 _LETTERS = re.compile(r"[A-Za-z/@?]")
 
 
@@ -42,18 +44,19 @@ def as_shown(value: float, format: str) -> str:
 
     def take(match: re.Match[str]) -> str:
         texts.append(match[1] if match[1] is not None else match[2])
-        return f"\0{len(texts) - 1}\0"
+        return _MARK
 
-    bare = re.sub(r"\0(\d+)\0", "", section)
-    bare = _LITERAL.sub(take, bare)
+    bare = _LITERAL.sub(take, section.replace(_MARK, ""))
     digits = _DIGITS.search(bare)
     others = bare if digits is None else bare[: digits.start()] + bare[digits.end() :]
-    if _LETTERS.search(others) or re.search(r"[#0?]", re.sub(r"\0\d+\0", "", others)):
+    if _LETTERS.search(others) or _DIGIT.search(others):
         return plain(value)
     if digits is not None:
         number = _number(shown, digits, n_percents=others.count("%"))
         bare = bare[: digits.start()] + number + bare[digits.end() :]
-    return re.sub(r"\0(\d+)\0", lambda match: texts[int(match[1])], bare).strip() or plain(value)
+    waiting = iter(texts)
+    shown_text = re.sub(_MARK, lambda _: next(waiting), bare).strip()
+    return shown_text or plain(value)
 
 
 def plain(value: float) -> str:

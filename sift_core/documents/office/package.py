@@ -138,7 +138,8 @@ def rewritten(
 def no_text(package: zipfile.ZipFile) -> SkipError:
     """Return what says of a file that it has no text: only images, or nothing at all."""
     endings = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".emf", ".wmf", ".svg")
-    n_images = sum(name.lower().endswith(endings) for name in package.namelist())
+    names = (name.lower() for name in package.namelist())
+    n_images = sum(name.endswith(endings) and not name.startswith("docprops/") for name in names)
     if n_images:
         return SkipError(SkipReason.NO_TEXT, f"{n_images} images")
     return SkipError(SkipReason.EMPTY, "no text and no image")

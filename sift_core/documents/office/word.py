@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterator
-from html import escape
 from itertools import count
 from typing import Any
 
@@ -35,6 +34,8 @@ _VML = "{urn:schemas-microsoft-com:vml}"
 _DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+# What stands around runs of text, and mammoth skips with them.
+_WRAPPERS = [f"{_W}{name}" for name in ("fldSimple", "customXml", "smartTag", "bdo", "dir")]
 
 # A table of contents repeats the headings. Styles of code are those of Word and of pandoc.
 _STYLES = "\n".join(
@@ -79,8 +80,7 @@ def markdown_of_docx(content: bytes) -> str:
             include_embedded_style_map=False,
             convert_image=mammoth.images.img_element(lambda image: {}),
         ).value
-        page = f"<title>{escape(title_of(package))}</title><body>{_with_notes(html)}</body>"
-        return markdown_of_html(page.encode(), is_page=False)
+        text = markdown_of_html(_with_notes(html).encode(), is_page=False)
     except SkipError as error:
         if error.reason is SkipReason.EMPTY:
             raise no_text(package) from error
@@ -89,6 +89,8 @@ def markdown_of_docx(content: bytes) -> str:
         raise SkipError(SkipReason.BROKEN, "its tables are nested too deeply") from error
     except Exception as error:  # mammoth raises whatever a broken file leads to
         raise broken(error) from error
+    title = title_of(package)
+    return f"# {title}\n\n{text}" if title and "<h1" not in html else text
 
 
 def _with_notes(html: str) -> str:
@@ -105,6 +107,8 @@ def _prepared(package: zipfile.ZipFile, name: str, part: bytes) -> bytes:
     root = parse_xml(part)
     raised, hidden = _character_styles(package)
     _write_formulas(root)
+    for wrapper in list(root.iter(*_WRAPPERS)):
+        _replace(wrapper, list(wrapper))
     for ruby in list(root.iter(f"{_W}ruby")):
         _replace(ruby, [run for base in ruby.findall(f"{_W}rubyBase") for run in base])
     for drawing in list(_drawings(root)):
