@@ -66,9 +66,10 @@ def test_a_protected_book_is_left_out_and_one_with_protected_fonts_is_not():
         'xmlns="http://www.w3.org/2001/04/xmlenc#"><CipherData><CipherReference URI="{}"/>'
         "</CipherData></EncryptedData></encryption>"
     )
+    part = protected.format("OEBPS/text/b.xhtml")
+    book = epub("x", **{"META-INF__encryption.xml": part})
     with pytest.raises(SkipError) as caught:
-        part = protected.format("OEBPS/text/b.xhtml")
-        markdown_of_epub(epub("x", **{"META-INF__encryption.xml": part}))
+        markdown_of_epub(book)
     assert caught.value.reason is SkipReason.ENCRYPTED
     part = protected.format("OEBPS/font.otf")
     assert "x" in markdown_of_epub(epub("<p>x</p>", **{"META-INF__encryption.xml": part}))
@@ -105,7 +106,8 @@ def test_a_notebook_has_its_text_code_and_outputs():
         )
     )
     assert found == (
-        "---\ndate: 2024-03-01\n---\n\n# Cats\nAt 10⁶.\n\n```python\nx = 1\nx\n```\n\n```\n1\n```\n\n"
+        "---\ndate: 2024-03-01\n---\n\n# Cats\nAt 10⁶.\n\n"
+        "```python\nx = 1\nx\n```\n\n```\n1\n```\n\n"
         "```python\ndf\n```\n\n| a |\n| --- |\n| 1 |\n\n```python\nplot()\n```\n\n"
         "```python\n1 / 0\n```\n\n```\nZeroDivisionError: by 0\n```\n\n"
         "```python\np\n```\n\n```\nred\n```\n\n```python\nw\n```"

@@ -89,8 +89,11 @@ WRONG = {
     "older": (ole("WordDocument"), SkipReason.BROKEN, "Office 97-2003 inside; save it as"),
     "text": (b"Cats purr.", SkipReason.BROKEN, "not a whole zip archive"),
     "cut off": (word()[:-500], SkipReason.BROKEN, "was it cut off?"),
-    "another archive": (changed(word(), "[Content_Types].xml", lambda part: b"<x/>"),)
-    + (SkipReason.BROKEN, "inside; is its suffix right?"),
+    "another archive": (
+        changed(word(), "[Content_Types].xml", lambda part: b"<x/>"),
+        SkipReason.BROKEN,
+        "inside; is its suffix right?",
+    ),
 }
 
 
