@@ -142,6 +142,24 @@ def test_a_bomb_within_the_limit_ends_in_the_budget(tmp_path, suffix):
     assert found[0] in (SkipReason.TOO_COSTLY, SkipReason.BROKEN)
 
 
+def as_strict(part):
+    for name in ("spreadsheetml/2006/main", "officeDocument/2006/relationships"):
+        own = name.replace("/2006", "").encode()
+        part = part.replace(
+            b"schemas.openxmlformats.org/" + name.encode(), b"purl.oclc.org/ooxml/" + own
+        )
+    return part
+
+
+def test_a_workbook_saved_as_strict_open_xml_is_read(tmp_path):
+    content = sheet()
+    with zipfile.ZipFile(BytesIO(content)) as archive:
+        names = archive.namelist()
+    for name in names:
+        content = changed(content, name, as_strict)
+    assert "| Cat | 3 |" in read(tmp_path, content, "xlsx")
+
+
 def nested(part):
     deep = b"<w:tbl><w:tr><w:tc>" * 300 + b"<w:p/>" + b"</w:tc></w:tr></w:tbl>" * 300
     return part.replace(b"<w:sectPr", deep + b"<w:sectPr", 1)

@@ -1,10 +1,12 @@
 """Word documents: what a reader of the page sees is read, in Markdown."""
 
+import zipfile
 from io import BytesIO
 
 import docx
 import pytest
 from docx.oxml import parse_xml
+from PIL import Image
 
 from sift_core.documents import Chunker, read_files
 from sift_core.documents.office.word import markdown_of_docx
@@ -200,3 +202,54 @@ def test_styles_that_raise_or_hide_count():
         paragraph.add_run("gone", style="Notiz")
 
     assert read(change=style) == "10^6"
+
+
+def packed(content, **parts):
+    """Return a document with further parts, and references to them in its relations."""
+    file = BytesIO()
+    with zipfile.ZipFile(BytesIO(content)) as old, zipfile.ZipFile(file, "w") as new:
+        for name in old.namelist():
+            part = old.read(name)
+            if name == "word/_rels/document.xml.rels":
+                relation = f'<Relationship Id="dm1" Type="{DIAGRAM}" Target="diagrams/data1.xml"/>'
+                part = part.replace(b"</Relationships>", f"{relation}</Relationships>".encode())
+            new.writestr(name, part)
+        for name, part in parts.items():
+            new.writestr(name, part)
+    return file.getvalue()
+
+
+DIAGRAM = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/diagramData"
+SMART_ART = (
+    f"<dgm:dataModel {SPACES}><dgm:ptLst>"
+    "<dgm:pt modelId='1'><dgm:t><a:p><a:r><a:t>Plan</a:t></a:r></a:p></dgm:t></dgm:pt>"
+    "<dgm:pt modelId='2' type='pres'><dgm:t><a:p><a:r><a:t>x</a:t></a:r></a:p></dgm:t></dgm:pt>"
+    "<dgm:pt modelId='3'><dgm:t><a:p><a:r><a:t>Act</a:t></a:r></a:p></dgm:t></dgm:pt>"
+    "</dgm:ptLst></dgm:dataModel>"
+)
+
+
+def test_footnotes_and_smart_art_are_read():
+    document = docx.Document()
+    paragraph = document.add_paragraph()
+    note = '<w:r><w:footnoteReference w:id="2"/></w:r>'
+    art = "<w:r><w:drawing><dgm:relIds r:dm='dm1'/></w:drawing></w:r>"
+    for child in element(f"<w:p>{run('Cats purr.')}{note}{art}</w:p>"):
+        paragraph._p.append(child)
+    notes = f'<w:footnotes {SPACES}><w:footnote w:id="2"><w:p>{run("See below.")}</w:p>'
+    parts = {
+        "word/footnotes.xml": f"{notes}</w:footnote></w:footnotes>",
+        "word/diagrams/data1.xml": SMART_ART,
+    }
+    assert markdown_of_docx(packed(saved(document), **parts)) == (
+        "Cats purr.[^1]\n\nPlan\n\nAct\n\n[^1]: See below."
+    )
+
+
+def test_an_image_leaves_no_letters():
+    document = docx.Document()
+    document.add_paragraph("Cats purr.")
+    picture = BytesIO()
+    Image.new("RGB", (9, 9)).save(picture, "PNG")
+    document.add_picture(picture)
+    assert markdown_of_docx(saved(document)) == "Cats purr."
