@@ -34,6 +34,11 @@ PAGES = {
         "<math><msup><mn>10</mn><mn>6</mn></msup><mo>+</mo><msqrt><mi>y</mi></msqrt></math>",
         "10^6+√(y)",
     ),
+    "words in MathML": (
+        "<math><mrow><mi>x</mi><mtext>if</mtext><msup><mi>y</mi><mn>2</mn></msup><mi>z</mi></mrow>"
+        "</math>",
+        "x if y^2 z",
+    ),
     "a fraction": (
         "<math><mfrac><mrow><mi>a</mi><mo>+</mo></mrow><mn>2</mn></mfrac></math>",
         "(a+)/2",

@@ -6,11 +6,13 @@ import pptx
 from lxml import etree
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
+from pptx.opc.package import Part
+from pptx.opc.packuri import PackURI
 from pptx.util import Inches
 
 from sift_core.documents import Chunker, read_files
 from sift_core.documents.office.slides import markdown_of_pptx
-from tests.documents.test_word import SPACES
+from tests.documents.test_word import SMART_ART, SPACES
 
 SIZE = (0, 0, Inches(3), Inches(1))
 
@@ -92,6 +94,20 @@ def test_charts_groups_and_diagrams_have_their_texts():
     (text,) = read(deck)
     assert "|  | mg |\n| --- | --- |\n| 2023 | 1.5 |\n| 2024 | 2 |" in text
     assert text.endswith("in a group")
+
+
+def test_smart_art_is_a_list():
+    deck = pptx.Presentation()
+    slide = new_slide(deck, "Doses")
+    kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/diagramData"
+    data = Part(PackURI("/ppt/diagrams/data1.xml"), "application/xml", slide.part.package)
+    data._blob = SMART_ART.encode()
+    relation = slide.part.relate_to(data, kind)
+    table = slide.shapes.add_table(1, 1, *SIZE)._element
+    (graphic,) = table.iter("{http://schemas.openxmlformats.org/drawingml/2006/main}graphicData")
+    graphic[:] = [etree.fromstring(f"<dgm:relIds {SPACES} r:dm='{relation}'/>")]
+    graphic.set("uri", "http://schemas.openxmlformats.org/drawingml/2006/diagram")
+    assert read(deck) == ["## Doses\n\n- Plan\n- Act"]
 
 
 def test_hidden_slides_and_footers_are_left_out():

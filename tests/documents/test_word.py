@@ -246,6 +246,15 @@ def test_footnotes_and_smart_art_are_read():
     )
 
 
+def test_code_stays_in_its_lines():
+    def write(document):
+        document.styles.add_style("Source Code", 1)
+        for line in ("if x:", "  y()"):
+            document.add_paragraph(line, style="Source Code")
+
+    assert read(change=write) == "```\nif x:\n  y()\n```"
+
+
 def test_an_image_leaves_no_letters():
     document = docx.Document()
     document.add_paragraph("Cats purr.")

@@ -75,7 +75,7 @@ def open_package(content: bytes, suffix: str) -> zipfile.ZipFile:
         if not main_part.search(read_part(package, "[Content_Types].xml") or b""):
             raise SkipError(SkipReason.BROKEN, f"no {kind} inside; is its suffix right?")
         for entry in entries:
-            if entry.filename.lower().endswith(_XML):
+            if entry.file_size and entry.filename.lower().endswith(_XML):
                 each_element(package, entry.filename, _end)  # refuses entities
     return package
 

@@ -40,7 +40,8 @@ class _Cell(NamedTuple):
     is_name: bool
 
 
-_Row = dict[int, _Cell]
+_Row = dict[int, _Cell]  # by column
+_NUMBERS = (int, float, date, time, timedelta)
 
 
 def markdown_of_xlsx(content: bytes) -> str:
@@ -99,7 +100,7 @@ def _rows(sheet: Any, merged: Sequence[tuple[int, int, int, int]]) -> Iterator[_
     was_empty = True
     for number, cells in enumerate(sheet.iter_rows(), start=1):
         row = {
-            cell.column: _Cell(text, not isinstance(cell.value, (int, float, date, time)))
+            cell.column: _Cell(text, not isinstance(cell.value, _NUMBERS))
             for cell in cells
             if cell.value is not None and (text := _text(cell))
         }

@@ -35,7 +35,7 @@ _DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 # What stands around runs of text, and mammoth skips with them.
-_WRAPPERS = [f"{_W}{name}" for name in ("fldSimple", "customXml", "smartTag", "bdo", "dir")]
+_WRAPPERS = [f"{_W}{name}" for name in ("fldSimple", "bdo", "dir")]
 
 # A table of contents repeats the headings. Styles of code are those of Word and of pandoc.
 _STYLES = "\n".join(
