@@ -100,6 +100,8 @@ def _markdown(page: bs4.BeautifulSoup, is_page: bool) -> str:
         caption.name = "div"
         caption.parent.insert_before(caption)
     level_tables(main)
+    for line_end in main.select("pre br"):
+        line_end.replace_with("\n")
     for block in main.find_all(_BLOCKS):
         block.name = "div"
     for shown in main.find_all(_SHOWN):

@@ -50,6 +50,9 @@ def write_formulas(page: Any) -> None:
             picture.replace_with(_without_style(picture["alt"]))
     for formula in page.find_all("math"):
         formula.replace_with(_tex(formula) or _line(formula))
+    for mark in page.find_all(_is_note_mark):
+        if not (mark.find(_SCRIPTS) or mark.find_parent(_SCRIPTS)):  # styles alone raise it
+            mark.wrap(page.new_tag("sup"))
     for mark in reversed(page.find_all(_SCRIPTS)):  # inner ones first
         before, after = _beside(mark, "previous_sibling"), _beside(mark, "next_sibling")
         text = mark.get_text().strip()
@@ -70,6 +73,12 @@ def line_of_mathml(formula: str) -> str:
     from bs4 import BeautifulSoup
 
     return _line(BeautifulSoup(formula, "html.parser")).strip()
+
+
+def _is_note_mark(one: Any) -> bool:
+    """Whether an element is the mark of a footnote in a book."""
+    kinds = f"{one.get('role', '')} {one.get('epub:type', '')}".split()
+    return one.name == "a" and ("doc-noteref" in kinds or "noteref" in kinds)
 
 
 def _tex(formula: Any) -> str:

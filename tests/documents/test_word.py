@@ -170,6 +170,7 @@ def test_what_repeats_or_is_no_text_is_left_out():
         section = document.sections[0]
         section.header.paragraphs[0].text = "Company"
         section.footer.paragraphs[0].text = "Page 1"
+        document.add_paragraph("Table of Contents", style="TOC Heading")
         document.add_paragraph("Doses\t3", style=document.styles.add_style("toc 1", 1))
         document.add_paragraph("Take two.")
         document.add_comment(document.paragraphs[-1].runs, text="Really?", author="A")

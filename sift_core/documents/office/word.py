@@ -45,6 +45,7 @@ _STYLES = "\n".join(
             for toc in ("toc", "TOC")
             for level in range(1, 10)
         ),
+        "p[style-name='TOC Heading'] => !",
         "p[style-name='Title'] => h1:fresh",
         *(
             f"p[style-name='{style}'] => pre:separator('\\n')"
