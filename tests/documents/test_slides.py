@@ -96,6 +96,18 @@ def test_charts_groups_and_diagrams_have_their_texts():
     assert text.endswith("in a group")
 
 
+def test_a_chart_of_an_unknown_kind_leaves_the_rest():
+    deck = pptx.Presentation()
+    slide = new_slide(deck, "Doses", "x")
+    data = CategoryChartData()
+    data.categories = ["2023"]
+    data.add_series("mg", (1.5,))
+    chart = slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *SIZE, data).chart
+    for bars in list(chart._chartSpace.iter("{*}barChart")):
+        bars.tag = bars.tag.replace("barChart", "surface3DChart")
+    assert read(deck) == ["## Doses\n\n- x"]
+
+
 def test_smart_art_is_a_list():
     deck = pptx.Presentation()
     slide = new_slide(deck, "Doses")

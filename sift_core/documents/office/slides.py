@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from sift_core.documents.finding import SkipError, broken
@@ -122,7 +123,8 @@ def _shape(shape: Any, part: Any) -> Iterator[str]:
         if any(any(row) for row in rows):
             yield markdown_table(rows)
     elif shape.has_chart:
-        yield from _chart(shape.chart)
+        with suppress(AttributeError, LookupError, TypeError, ValueError):
+            yield from list(_chart(shape.chart))  # python-pptx does not know all kinds of chart
     else:
         yield from _diagram(shape, part)
 
