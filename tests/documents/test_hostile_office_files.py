@@ -170,6 +170,7 @@ def test_tables_nested_too_deeply_are_left_out(tmp_path):
     assert reason is SkipReason.BROKEN
 
 
+@pytest.mark.slow
 def test_a_cell_of_five_megabytes_is_read_or_left_out(tmp_path):
     cell = b'<c r="A3" t="inlineStr"><is><t>' + b"word " * 1_000_000 + b"</t></is></c>"
     row = b'<row r="3">' + cell + b"</row></sheetData>"
