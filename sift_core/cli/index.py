@@ -80,9 +80,9 @@ def index(
 ) -> None:
     """Make a store hold the text of files and folders, in chunks.
 
-    Reads Markdown, reStructuredText, text, Python, HTML and PDF; a file that you name yourself is
-    read as text whatever its suffix. Hidden files, caches and what is no text are left out, and
-    listed.
+    Reads Markdown, reStructuredText, text, Python, HTML, PDF, Word, PowerPoint, Excel, EPUB and
+    notebooks (.ipynb); a file that you name yourself is read as text if its suffix is another.
+    Hidden files, caches and what is no text are left out, and listed.
 
     The store is made equal to all PATHs of one call: what is new or changed is embedded, what
     stayed is left alone, and chunks of files that are no longer there are deleted. PATHs that leave
@@ -167,7 +167,7 @@ def _nothing_to_read(paths: Sequence[str], skipped: Iterable[SkippedPath]) -> In
     return InvalidInputError(
         f"there is nothing to read in {', '.join(paths)}: "
         f"{f'left out were {reasons}' if reasons else 'no files'}. Read are .md, .rst, .txt, .py, "
-        f".html and .pdf; the store was not touched"
+        f".html, .pdf, .docx, .pptx, .xlsx, .epub and .ipynb; the store was not touched"
     )
 
 

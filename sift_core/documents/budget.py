@@ -1,6 +1,7 @@
 """Files read in a process of their own, which is ended where one takes too long or too much memory.
 
-Parsers of PDF, HTML and nested text are others' code, and a small file can keep one busy for hours.
+Parsers of PDF, HTML, Office files and nested text are others' code, and a small file can keep one
+busy for hours.
 The process is started once for a run, if a file needs it, and again after it was ended.
 """
 
@@ -24,6 +25,8 @@ from sift_core.documents.chunker import Chunker
 from sift_core.documents.file_content import read_file
 from sift_core.documents.finding import (
     HTML_SUFFIXES,
+    NOTEBOOK_SUFFIX,
+    OFFICE_SUFFIXES,
     PDF_SUFFIX,
     FoundFile,
     SkippedPath,
@@ -32,9 +35,9 @@ from sift_core.documents.finding import (
 from sift_core.types import Document
 
 # The worst file found of up to 8 kB takes 0.3 s, and such files are read here. But HTML and
-# reStructuredText of that size can take 6 s, and PDF any time.
+# reStructuredText of that size can take 6 s, and PDF and what is packed any time.
 _SMALL = 8_000
-_SLOW = (PDF_SUFFIX, *HTML_SUFFIXES, ".rst")
+_SLOW = (PDF_SUFFIX, *HTML_SUFFIXES, NOTEBOOK_SUFFIX, *OFFICE_SUFFIXES, ".rst")
 _SECONDS_A_MEGABYTE = 10  # ten times what cutting takes
 _MEMORY_A_BYTE = 32  # about three times what trees of Markdown take
 _START = "import sys; sys.path[:] = {}; from sift_core.documents.budget import serve; serve()"

@@ -19,6 +19,8 @@ from sift_core.documents.file_dates import date_of_content
 from sift_core.documents.finding import (
     HTML_SUFFIXES,
     MAX_BYTES,
+    NOTEBOOK_SUFFIX,
+    OFFICE_SUFFIXES,
     PDF_SUFFIX,
     FoundFile,
     SkipError,
@@ -31,15 +33,16 @@ from sift_core.documents.scripts import lowered, raised
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import Document
 
+_PAGED = (PDF_SUFFIX, ".pptx")
 _SMALL = re.compile(r" *(\S{1,8})(\s*)")  # what may be an exponent or a footnote's mark
 
 
 def read_file(file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath:
     """Return the chunks of one file, at least one, or why there are none.
 
-    Ids are `{source}#0`, `#1`, ...; metadata has what `Chunker.split` adds and, of a PDF, "page",
-    where the chunk begins, counted from 1, and "last_page", where it ends. A date that the
-    file states stands under "date" and its kind under "date_kind".
+    Ids are `{source}#0`, `#1`, ...; metadata has what `Chunker.split` adds and, of a PDF
+    or a presentation, "page", where the chunk begins, counted from 1, and "last_page", where it
+    ends. A date that the file states stands under "date" and its kind under "date_kind".
     """
     try:
         chunks = _chunks(file, content_of(file), chunker)
@@ -48,27 +51,20 @@ def read_file(file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath
     except SkipError as error:
         return SkippedPath(source=file.source, reason=error.reason, detail=error.detail)
     except MissingDependencyError as error:
-        return SkippedPath(source=file.source, reason=SkipReason.MISSING_PACKAGE, detail=str(error))
+        reason = SkipReason.MISSING_PACKAGE
+        if file.path.suffix.lower() in OFFICE_SUFFIXES:
+            reason = SkipReason.MISSING_OFFICE_PACKAGE
+        return SkippedPath(source=file.source, reason=reason, detail=str(error))
     return chunks
 
 
 def _chunks(file: FoundFile, content: bytes, chunker: Chunker) -> list[Document]:
     suffix = file.path.suffix.lower()
-    format: TextFormat = FORMAT_OF_SUFFIX.get(suffix, "text")
+    format, pages = _pages(content, suffix)
+    text = "\n\n".join(pages)
     starts: list[int] = []
-    if suffix == PDF_SUFFIX:
-        pages = unhyphenated([readable(page) for page in _pages_of_pdf(content)])
-        text = "\n\n".join(pages)
+    if suffix in _PAGED:
         starts = [0, *accumulate(len(page) + 2 for page in pages[:-1])]
-    elif suffix in HTML_SUFFIXES:
-        from sift_core.documents.html import markdown_of_html
-
-        text = without_inline_files(readable(markdown_of_html(content)))
-        format = "markdown"
-    else:
-        text = without_inline_files(_text(content, format))
-        text = text if format == "python" else readable(text)
-        text = unhyphenated([text])[0] if format == "text" else text
     try:
         date = date_of_content(content, text, suffix)
         chunks = chunker.split(text, format=format, document_id=file.source, metadata=date)
@@ -82,6 +78,49 @@ def _chunks(file: FoundFile, content: bytes, chunker: Chunker) -> list[Document]
         }
         chunks[i] = replace(chunk, metadata={**chunk.metadata, **numbers})
     return chunks
+
+
+def _pages(content: bytes, suffix: str) -> tuple[TextFormat, list[str]]:
+    """Return what the text of a file is written in, and its pages; one where it has none."""
+    if suffix == PDF_SUFFIX:
+        return "text", unhyphenated([readable(page) for page in _pages_of_pdf(content)])
+    if suffix in (*HTML_SUFFIXES, NOTEBOOK_SUFFIX, *OFFICE_SUFFIXES):
+        pages = (page.replace("\0", "") for page in _converted(content, suffix))
+        return "markdown", [without_inline_files(readable(page)) for page in pages]
+    format: TextFormat = FORMAT_OF_SUFFIX.get(suffix, "text")
+    text = without_inline_files(_text(content, format))
+    if format != "python":
+        text = readable(text)
+    return format, unhyphenated([text]) if format == "text" else [text]
+
+
+def _converted(content: bytes, suffix: str) -> list[str]:
+    """Return the pages of a file as Markdown. What reads its format is imported here."""
+    match suffix:
+        case ".docx":
+            from sift_core.documents.office.word import markdown_of_docx
+
+            return [markdown_of_docx(content)]
+        case ".pptx":
+            from sift_core.documents.office.slides import markdown_of_pptx
+
+            return markdown_of_pptx(content)
+        case ".xlsx":
+            from sift_core.documents.office.sheets import markdown_of_xlsx
+
+            return [markdown_of_xlsx(content)]
+        case ".epub":
+            from sift_core.documents.office.epub import markdown_of_epub
+
+            return [markdown_of_epub(content)]
+        case ".ipynb":
+            from sift_core.documents.office.notebook import markdown_of_ipynb
+
+            return [markdown_of_ipynb(content)]
+        case _:
+            from sift_core.documents.html import markdown_of_html
+
+            return [markdown_of_html(content)]
 
 
 def content_of(file: FoundFile) -> bytes:

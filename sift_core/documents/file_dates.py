@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from sift_core.dates import is_date
-from sift_core.documents.finding import HTML_SUFFIXES, PDF_SUFFIX, FoundFile
+from sift_core.documents.finding import (
+    HTML_SUFFIXES,
+    OFFICE_SUFFIXES,
+    PDF_SUFFIX,
+    FoundFile,
+    SkipError,
+)
 from sift_core.types import Document
 
 DATE_KEY, KIND_KEY = "date", "date_kind"
@@ -58,6 +64,8 @@ def date_of_content(content: bytes, text: str, suffix: str) -> dict[str, str]:
         kind, values = "pdf", _of_pdf(content)
     elif suffix in HTML_SUFFIXES:
         kind, values = "html", _of_html(content)
+    elif suffix in OFFICE_SUFFIXES:
+        kind, values = suffix[1:], _of_office(content, suffix)
     else:
         kind, values = "front_matter", _of_front_matter(text)
     for value in values:
@@ -105,6 +113,16 @@ def _of_html(content: bytes) -> list[str]:
             found.setdefault(str(meta.get(name, "")).lower(), str(meta.get("content", "")))
     times = [str(one.get("datetime") or one.get_text()) for one in page.find_all("time")]
     return [*(found[key] for key in _META if key in found), *times]
+
+
+def _of_office(content: bytes, suffix: str) -> list[str]:
+    from sift_core.documents.office import epub, package
+
+    with suppress(SkipError):
+        if suffix == ".epub":
+            return epub.stated_dates(content)
+        return package.stated_dates(content, suffix)
+    return []
 
 
 def _of_pdf(content: bytes) -> list[Any]:

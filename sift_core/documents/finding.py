@@ -14,7 +14,9 @@ from sift_core.errors import InvalidInputError
 
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 PDF_SUFFIX = ".pdf"
-SUFFIXES = (*FORMAT_OF_SUFFIX, *HTML_SUFFIXES, PDF_SUFFIX)
+NOTEBOOK_SUFFIX = ".ipynb"
+OFFICE_SUFFIXES = (".docx", ".pptx", ".xlsx", ".epub")
+SUFFIXES = (*FORMAT_OF_SUFFIX, *HTML_SUFFIXES, PDF_SUFFIX, NOTEBOOK_SUFFIX, *OFFICE_SUFFIXES)
 MAX_BYTES = 50_000_000  # a guess: a thousand pages of PDF with figures; text as long is a dump
 
 _CACHE_FOLDERS = {"__pycache__", "node_modules", "site-packages", "venv"}
@@ -31,6 +33,7 @@ class SkipReason(Enum):
     ENCRYPTED = "encrypted"
     HIDDEN = "hidden"
     LINK = "links"
+    MISSING_OFFICE_PACKAGE = "need a package (pip install 'sift-rerank[office]')"
     MISSING_PACKAGE = "need a package (pip install 'sift-rerank[files]')"
     NO_TEXT = "no text in it (scanned pages?)"
     TOO_COSTLY = "took too long or too much memory to read"
@@ -180,7 +183,7 @@ def _walk(folder: Path, base: Path) -> Iterable[Path | SkippedPath]:
         for entry in entries:
             path, reason = here / entry.name, None
             is_folder = _is_folder(entry)
-            if entry.name.startswith("."):
+            if entry.name.startswith((".", "~$")):  # Office names its locks "~$report.docx"
                 reason = SkipReason.HIDDEN
             elif is_folder and (
                 entry.name in _CACHE_FOLDERS or os.path.isfile(path / "pyvenv.cfg")

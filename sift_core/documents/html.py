@@ -11,6 +11,7 @@ from typing import Any
 from sift_core.documents.finding import SkipError, SkipReason, broken
 from sift_core.documents.html_formulas import write_formulas
 from sift_core.documents.html_panels import open_panels
+from sift_core.documents.html_tables import level_tables
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -45,7 +46,7 @@ _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LANGUAGE = re.compile(r"(?:language|lang|highlight(?:-source)?|brush)[-:]\s*([\w+#]+)")
 
 
-def markdown_of_html(content: bytes) -> str:
+def markdown_of_html(content: bytes, *, is_page: bool = True) -> str:
     r"""Return the main content of a page as Markdown: headings, lists, tables and code stay.
 
     That is what lies in `<main>`, in an element with the role "main" or in the one `<article>`;
@@ -56,6 +57,8 @@ def markdown_of_html(content: bytes) -> str:
     Args:
         content: The file. Its encoding is the first that fits: what a byte order mark says, UTF-8,
             what the XML declaration or a `<meta>` says, Windows-1252.
+        is_page: Whether it is a page of a site. Otherwise all of its body but navigation is
+            content, as in a chapter of a book, and its title is not. Default: True.
 
     Raises:
         SkipError: If the page is binary, is nested too deeply, cannot be parsed, or has no text.
@@ -65,7 +68,7 @@ def markdown_of_html(content: bytes) -> str:
         warnings.simplefilter("ignore", bs4.XMLParsedAsHTMLWarning)
         warnings.simplefilter("ignore", bs4.MarkupResemblesLocatorWarning)
         try:
-            return _markdown(bs4.BeautifulSoup(_decoded(content), "html.parser"))
+            return _markdown(bs4.BeautifulSoup(_decoded(content), "html.parser"), is_page)
         except RecursionError as error:
             raise SkipError(SkipReason.BROKEN, "its elements are nested too deeply") from error
         except SkipError:
@@ -87,15 +90,18 @@ def _decoded(content: bytes) -> str:
     return text.replace("\0", "")  # no store takes it, and a codec may make it
 
 
-def _markdown(page: bs4.BeautifulSoup) -> str:
-    title = page.title.get_text(" ", strip=True) if page.title else ""
-    main = _main(page)
+def _markdown(page: bs4.BeautifulSoup, is_page: bool) -> str:
+    title = page.title.get_text(" ", strip=True) if page.title and is_page else ""
+    main = _main(page) if is_page else _body(page)
     for mark in main.find_all("a"):  # the ¶ or # beside a heading
         if mark.find_parent(_HEADINGS) and len(mark.get_text(strip=True)) <= 1:
             mark.decompose()
     for caption in main.select("table > caption"):  # else the first row is no header
         caption.name = "div"
         caption.parent.insert_before(caption)
+    level_tables(main)
+    for line_end in main.select("pre br"):
+        line_end.replace_with("\n")
     for block in main.find_all(_BLOCKS):
         block.name = "div"
     for shown in main.find_all(_SHOWN):
@@ -110,8 +116,8 @@ def _markdown(page: bs4.BeautifulSoup) -> str:
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
-def _main(page: bs4.BeautifulSoup) -> Any:
-    """Return the element with the main content, without what is never read."""
+def _clean(page: bs4.BeautifulSoup) -> None:
+    """Write formulas in one line and take out what is never read."""
     write_formulas(page)
     open_panels(page)
     for unread in page.find_all(lambda tag: tag.name in _NEVER_TEXT or tag.has_attr("hidden")):
@@ -119,6 +125,22 @@ def _main(page: bs4.BeautifulSoup) -> Any:
     for text in page.find_all(string=True):  # comments and the like of `<?xml ...?>` are no text
         if isinstance(text, element.PreformattedString) and not isinstance(text, element.CData):
             text.extract()
+
+
+def _body(page: bs4.BeautifulSoup) -> Any:
+    """Return the body of a chapter, without what is never read."""
+    _clean(page)
+    body = page.body or page
+    for unread in body.find_all("nav"):
+        _leave_out(unread)
+    if page.title:
+        page.title.extract()
+    return body
+
+
+def _main(page: bs4.BeautifulSoup) -> Any:
+    """Return the element with the main content of a page, without what is never read."""
+    _clean(page)
     articles = page.find_all("article")
     marked = page.find("main") or page.find(role="main")
     if marked is None and len(articles) == 1:

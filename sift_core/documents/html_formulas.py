@@ -11,6 +11,7 @@ from sift_core.documents.scripts import lowered, raised
 _DRAWN = ["katex-html", "MathJax", "MathJax_Display", "MathJax_Preview", "MathJax_SVG"]
 _PICTURE = re.compile(r"(?:^|[-_])(?:math|tex|latex|equation|formula)(?:$|[-_])")
 _STYLE = re.compile(r"^\{\\(?:display|text)style\s*(.*?)\s*\}$", re.DOTALL)
+_SCRIPT_AT_END = re.compile(r"[\^_][-+\w.]*$")
 _INLINE = {
     "a",
     "abbr",
@@ -49,6 +50,9 @@ def write_formulas(page: Any) -> None:
             picture.replace_with(_without_style(picture["alt"]))
     for formula in page.find_all("math"):
         formula.replace_with(_tex(formula) or _line(formula))
+    for mark in page.find_all(_is_note_mark):
+        if not (mark.find(_SCRIPTS) or mark.find_parent(_SCRIPTS)):  # styles alone raise it
+            mark.wrap(page.new_tag("sup"))
     for mark in reversed(page.find_all(_SCRIPTS)):  # inner ones first
         before, after = _beside(mark, "previous_sibling"), _beside(mark, "next_sibling")
         text = mark.get_text().strip()
@@ -58,6 +62,23 @@ def write_formulas(page: Any) -> None:
         link = mark.find("a", href=True) or mark.find_parent("a", href=True)
         is_note = link is not None and "#" in link["href"] and link.get_text().strip() == text
         mark.replace_with(raised(before, text, after, is_note=is_note))
+
+
+def line_of_mathml(formula: str) -> str:
+    """Return a formula of MathML in one line: "(a+b)/2", "10^6", "√(y)".
+
+    Args:
+        formula: A `<math>` element.
+    """
+    from bs4 import BeautifulSoup
+
+    return _line(BeautifulSoup(formula, "html.parser")).strip()
+
+
+def _is_note_mark(one: Any) -> bool:
+    """Whether an element is the mark of a footnote in a book."""
+    kinds = f"{one.get('role', '')} {one.get('epub:type', '')}".split()
+    return one.name == "a" and ("doc-noteref" in kinds or "noteref" in kinds)
 
 
 def _tex(formula: Any) -> str:
@@ -71,12 +92,13 @@ def _without_style(tex: str) -> str:
 
 
 def _line(formula: Any) -> str:
-    """Return a formula of MathML in one line: "(a+b)/2", "10^6", "√(y)"."""
+    """Return the text of a formula of MathML in one line."""
     for note in formula.find_all(["annotation", "annotation-xml"]):
         note.extract()
     for node in reversed(formula.find_all(True)):  # inner ones first
-        parts = [part.get_text().strip() for part in node.find_all(True, recursive=False)]
-        text = "".join(parts) if parts else node.get_text().strip()
+        inner = [part.get_text() for part in node.find_all(True, recursive=False)]
+        parts = [part.strip() for part in inner]
+        text = _joined(inner) if inner else node.get_text().strip()
         if len(parts) == 2 and node.name == "mfrac":
             text = f" {'/'.join(map(_term, parts))} "
         elif len(parts) > 1 and node.name in _POSITIONS:
@@ -90,7 +112,15 @@ def _line(formula: Any) -> str:
             text = f" {text} "
         node.clear()
         node.append(text)
-    return str(formula.get_text())
+    return re.sub(" {2,}", " ", formula.get_text())
+
+
+def _joined(parts: list[str]) -> str:
+    """Return parts in one line, in which no exponent or index runs into what follows."""
+    text = ""
+    for part in parts:
+        text += " " * bool(part[:1].isalnum() and _SCRIPT_AT_END.search(text)) + part
+    return text
 
 
 def _term(text: str) -> str:

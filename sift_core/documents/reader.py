@@ -42,8 +42,9 @@ def read_files(
     r"""Return the chunks of files and folders, and what was left out.
 
     Markdown, reStructuredText, Python and plain text are cut as they are; of HTML the main content
-    becomes Markdown first (extra `files`), of PDF the text is taken (extra `files`); without that
-    extra they are left out. All chunks are held in memory: some 1.5 times the text. Text is UTF-8,
+    becomes Markdown first (extra `files`), of PDF the text is taken (extra `files`). Word,
+    PowerPoint, Excel, EPUB (extra `office`) and notebooks become Markdown. What lacks its extra is
+    left out. All chunks are held in memory: some 1.5 times the text. Text is UTF-8,
     UTF-16 with a byte order mark, or what a Python file declares; its line ends become "\n", so
     that a checkout on Windows gives the same chunks.
 
@@ -76,7 +77,8 @@ def read_found(
         chunker: What cuts, or makes what cuts; the latter is called while the process starts that
             reads, for which a tokenizer that takes its time to load leaves time.
         budget: What one file may take, in time and memory. With None there is no limit. PDF, HTML,
-            reStructuredText, and other files over 8 kB, are read in a process of their own.
+            reStructuredText, Office files, EPUB, notebooks, and other files over 8 kB, are read in
+            a process of their own.
         on_file: Called with each file after it was read, for a progress bar.
         with_dates: Whether a file that states no date gets that of Git's last commit of it, or
             else its own time. Default: False.

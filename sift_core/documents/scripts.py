@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import groupby
 
 _ORDINAL = re.compile("st|nd|rd|th|e|re|er|[èe]?me|[èe]re|nde|de|ste|te|os?|as?", re.IGNORECASE)
 _NOTE = re.compile(r"[\d,;–\s-]+|[a-z]")
@@ -52,3 +54,22 @@ def lowered(before: str, text: str) -> str:
 
 def _term(text: str) -> str:
     return text if _ONE_TERM.fullmatch(text) else f"({text})"
+
+
+def in_one_line(pieces: Iterable[tuple[str, float]]) -> str:
+    """Return pieces of text in one line, in which superscripts and subscripts stay apart.
+
+    Args:
+        pieces: Each a text, and how far it is raised: > 0 for a superscript, < 0 for a subscript.
+    """
+    runs = [
+        (side, "".join(text for text, _ in group))
+        for side, group in groupby(pieces, key=lambda piece: (piece[1] > 0) - (piece[1] < 0))
+    ]
+    line = ""
+    for i, (side, text) in enumerate(runs):
+        if side > 0:
+            line += raised(line, text, runs[i + 1][1] if i + 1 < len(runs) else "")
+        else:
+            line += lowered(line, text) if side else text
+    return line

@@ -91,3 +91,22 @@ def leave_room_for_header(
     elif text[slice(*behind)].strip():
         rows.append(behind)
     return [*spans[:first], *parts, *rows, *spans[last + 1 :]]
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    r"""Return a table of Markdown, of which the first row is the header.
+
+    Args:
+        rows: The cells' texts. Whitespace in one becomes a space, and "|" becomes "\|". A row that
+            is shorter than the longest is filled up with empty cells.
+    """
+    width = max(map(len, rows))
+    lines = [
+        f"| {' | '.join(_cell(row[i] if i < len(row) else '') for i in range(width))} |"
+        for row in rows
+    ]
+    return "\n".join([lines[0], f"|{' --- |' * width}", *lines[1:]])
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -19,11 +19,19 @@ from sift_core.files import DAMAGE, seal, unseal, write_whole
 from sift_core.sources.content_ids import content_id
 
 MEMORY_NAME = "files.json"
-NOT_NOW = (SkipReason.UNREADABLE, SkipReason.MISSING_PACKAGE)  # nothing is known of the file
+NOT_NOW = (  # nothing is known of the file
+    SkipReason.UNREADABLE,
+    SkipReason.MISSING_OFFICE_PACKAGE,
+    SkipReason.MISSING_PACKAGE,
+)
 _PACKAGES = (  # whose next version may cut or read otherwise
     "beautifulsoup4",
+    "lxml",
+    "mammoth",
     "markdownify",
+    "openpyxl",
     "pypdf",
+    "python-pptx",
     "semantic-text-splitter",
     "sift-rerank",
     "tokenizers",
@@ -204,7 +212,7 @@ def _digest(ids: Iterable[str]) -> str:
 def _readers() -> dict[str, str]:
     """Return what decides how a file becomes chunks: our own modules and others' versions."""
     own = sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         own.update(path.read_bytes())
     versions = {"sources": own.hexdigest()}
     for package in _PACKAGES:

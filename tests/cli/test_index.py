@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+import openpyxl
 import pytest
 
 from sift_core.cli import index as index_module
@@ -336,3 +337,19 @@ def test_chunks_have_dates_and_a_touched_file_stays_as_it_is(record, elsewhere):
     assert dates["docs/cats.md"] == ("2001-09-09T01:46:40+00:00", "file")
     os.utime(elsewhere / "docs/cats.md")
     assert record("index", "docs")["n_added"] == 0
+
+
+def test_an_office_file_without_its_package_names_the_extra(record, store, elsewhere, monkeypatch):
+    book = openpyxl.Workbook()
+    book.active.append(["Birds", "sing"])
+    book.save(elsewhere / "docs/birds.xlsx")
+    (elsewhere / "away").mkdir()
+    (elsewhere / "away/openpyxl.py").write_text("raise ImportError(name='openpyxl')")
+    with monkeypatch.context() as without:
+        without.syspath_prepend(elsewhere / "away")
+        told = record("index", "docs", "--store", store)
+    (skipped,) = [path for path in told["skipped"] if path["source"] == "docs/birds.xlsx"]
+    assert skipped["reason"] == "missing_office_package"
+    assert "`openpyxl` could not be imported" in skipped["detail"]
+    assert "pip install 'sift-rerank[office]'" in skipped["detail"]
+    assert record("index", "docs", "--store", store)["n_added"] == 1

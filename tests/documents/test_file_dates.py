@@ -4,6 +4,9 @@ import os
 import subprocess
 from datetime import datetime, timezone
 
+import docx
+import openpyxl
+import pptx
 import pypdf
 import pytest
 
@@ -77,6 +80,32 @@ def test_properties_of_a_pdf(tmp_path):
     writer.write(tmp_path / "a.pdf")
     [(date, kind)] = dates(tmp_path).values()
     assert (date, kind) == ("2019-05-01T12:00:00+00:00", "pdf")
+
+
+def test_office_files_state_when_they_were_changed(tmp_path):
+    when = datetime(2019, 5, 1, 12, tzinfo=timezone.utc)
+    document, deck, book = docx.Document(), pptx.Presentation(), openpyxl.Workbook()
+    document.add_paragraph("Text")
+    deck.slides.add_slide(deck.slide_layouts[0]).shapes.title.text = "Text"
+    book.active.append(["Text"])
+    document.core_properties.modified = deck.core_properties.modified = when
+    book.properties.created = when.replace(tzinfo=None)
+    document.save(tmp_path / "a.docx")
+    deck.save(tmp_path / "a.pptx")
+    book.save(tmp_path / "a.xlsx")
+    found = dates(tmp_path)
+    assert found["a.docx"] == ("2019-05-01T12:00:00Z", "docx")
+    assert found["a.pptx"] == ("2019-05-01T12:00:00Z", "pptx")
+    assert (year_of(found["a.xlsx"][0]), found["a.xlsx"][1]) == (datetime.now().year, "xlsx")
+
+
+def test_the_date_of_a_template_is_none_of_the_file(tmp_path):
+    document = docx.Document()  # python-docx states the day of its template, in 2013
+    document.add_paragraph("Text")
+    document.save(tmp_path / "a.docx")
+    os.utime(tmp_path / "a.docx", (OLD, OLD))
+    [(_, kind)] = dates(tmp_path).values()
+    assert kind == "file"
 
 
 def test_git_wins_over_the_time_of_a_file(tmp_path):

@@ -25,6 +25,11 @@ PAGES = {
     ),
     "a footnote's mark": ("25<sup>3</sup> mg.<sup>12</sup>", "25^3 mg.[^12]"),
     "a linked mark": ('holds 25<sup><a href="#n1">1</a></sup> dogs', "holds 25[^1] dogs"),
+    "a book's mark": (
+        'At H<sub>2</sub>O.<a href="n.xhtml#n1" epub:type="noteref" role="doc-noteref">1</a> mg',
+        "At H2O.[^1] mg",
+    ),
+    "lines of code": ("<pre>x<br>  y</pre>", "```\nx\n  y\n```"),
     "ordinals": ("the 19<sup>th</sup>, 1<sup>er</sup>", "the 19th, 1er"),
     "several terms": ("e<sup>-x<sup>2</sup></sup>, 10<sup>n+1</sup>", "e^(-x^2), 10^(n+1)"),
     "an isotope": ("aged by <sup>14</sup>C", "aged by ^14C"),
@@ -33,6 +38,11 @@ PAGES = {
     "MathML": (
         "<math><msup><mn>10</mn><mn>6</mn></msup><mo>+</mo><msqrt><mi>y</mi></msqrt></math>",
         "10^6+√(y)",
+    ),
+    "words in MathML": (
+        "<math><mrow><mi>x</mi><mtext>if</mtext><msup><mi>y</mi><mn>2</mn></msup><mi>z</mi></mrow>"
+        "</math>",
+        "x if y^2 z",
     ),
     "a fraction": (
         "<math><mfrac><mrow><mi>a</mi><mo>+</mo></mrow><mn>2</mn></mfrac></math>",

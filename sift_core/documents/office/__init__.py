@@ -1,0 +1,1 @@
+"""Readers of Office files, EPUB and notebooks. Import them from their modules."""

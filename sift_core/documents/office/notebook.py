@@ -1,0 +1,127 @@
+"""Jupyter notebooks as Markdown: text, code, and the texts that the code gave."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sift_core.documents.finding import SkipError, SkipReason, broken
+
+MAX_OUTPUT = 10_000  # characters of one output; more is a log
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_IMAGES = ("png", "jpeg", "svg")  # of version 3
+_FENCE = re.compile(r"`{3,}")
+
+
+def markdown_of_ipynb(content: bytes) -> str:
+    """Return the text of a notebook as Markdown.
+
+    Cells of text stand as they are, code between fences, and below it what it printed or gave as
+    text or as a table, up to `MAX_OUTPUT` characters each. Left out are images, widgets and what
+    went to stderr; of an error its last line stays.
+
+    Args:
+        content: The file, in version 3 or 4 of the format.
+
+    Raises:
+        SkipError: If it is broken, no notebook, or has no text.
+    """
+    try:
+        notebook = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise broken(error) from error
+    cells = _cells(notebook)
+    if cells is None:
+        raise SkipError(SkipReason.BROKEN, "no notebook inside; is its suffix right?")
+    about = _mapping(_mapping(notebook).get("metadata"))
+    language = str(_mapping(about.get("language_info")).get("name") or "python")
+    text = "\n\n".join(
+        part for cell in cells for part in _parts(_mapping(cell), language) if part.strip()
+    )
+    if not text:
+        raise SkipError(SkipReason.EMPTY, f"{len(cells)} cells without text")
+    return text
+
+
+def _cells(notebook: Any) -> list[Any] | None:
+    """Return the cells of a notebook; None if it is none."""
+    sheets = _mapping(notebook).get("worksheets")  # of version 3
+    if isinstance(sheets, list):
+        cells = [_mapping(sheet).get("cells") for sheet in sheets]
+        return [cell for some in cells if isinstance(some, list) for cell in some]
+    found = _mapping(notebook).get("cells")
+    return found if isinstance(found, list) else None
+
+
+def _parts(cell: Mapping[str, Any], language: str) -> Iterator[str]:
+    """Yield the texts of a cell."""
+    source = _text(cell.get("source", cell.get("input"))).replace("\0", "")
+    match cell.get("cell_type"):
+        case "code":
+            yield _fenced(source.strip("\n"), str(cell.get("language") or language))
+            outputs = cell.get("outputs")
+            for output in outputs if isinstance(outputs, list) else ():
+                yield _output(_mapping(output))
+        case "heading":  # of version 3
+            level = cell.get("level")
+            yield f"{'#' * (level if isinstance(level, int) and 0 < level < 7 else 1)} {source}"
+        case _:
+            yield source.strip()
+
+
+def _output(output: Mapping[str, Any]) -> str:
+    """Return the text of what a cell of code gave; empty without any."""
+    match output.get("output_type"):
+        case "stream":
+            is_error = "stderr" in (output.get("name"), output.get("stream"))
+            return "" if is_error else _fenced(_text(output.get("text")))
+        case "error" | "pyerr":
+            return _fenced(f"{output.get('ename', '')}: {output.get('evalue', '')}")
+    data = _mapping(output.get("data")) or output  # of version 3
+    html = _text(data.get("text/html", data.get("html")))
+    if "<table" in html and (table := _table(html)):
+        return table
+    for kind in ("text/markdown", "text/latex", "latex"):
+        if text := _text(data.get(kind)):
+            return _cut(text)
+    if any(kind.startswith("image/") or kind in _IMAGES for kind in data):
+        return ""  # a picture's text is the name of its class
+    return _fenced(_text(data.get("text/plain", data.get("text"))))
+
+
+def _table(html: str) -> str:
+    """Return a table as Markdown, so that its header stays with its rows; "" where none is read."""
+    from sift_core.documents.html import markdown_of_html
+
+    try:
+        return markdown_of_html(html.encode("utf-8", "replace"), is_page=False)
+    except SkipError:
+        return ""
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """Return code or plain text between fences that it does not close."""
+    text = _cut(_ANSI.sub("", text).rstrip()) if not language else text
+    if not text.strip():
+        return ""
+    longest = max(map(len, _FENCE.findall(text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_OUTPUT else f"{text[:MAX_OUTPUT]} …"
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: Any) -> str:
+    """Return a text, which the format has whole or as lines."""
+    if isinstance(value, list):
+        return "".join(line for line in value if isinstance(line, str))
+    return value if isinstance(value, str) else ""

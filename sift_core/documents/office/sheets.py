@@ -1,0 +1,198 @@
+"""Workbooks as Markdown, by openpyxl: a heading and tables for each sheet."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from typing import Any, NamedTuple
+
+from sift_core.documents.finding import SkipError, broken
+from sift_core.documents.office.number_formats import as_shown
+from sift_core.documents.office.package import (
+    each_element,
+    etree,
+    no_text,
+    open_package,
+    parse_xml,
+    rewritten,
+    title_of,
+)
+from sift_core.documents.scripts import in_one_line
+from sift_core.documents.tables import markdown_table
+from sift_core.errors import MissingDependencyError
+
+try:
+    import openpyxl
+    from openpyxl.utils import range_boundaries
+except ImportError as error:
+    raise MissingDependencyError("openpyxl", extra="office") from error
+
+_MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+_SIDES = {"superscript": 1, "subscript": -1}
+
+
+class _Cell(NamedTuple):
+    """The text of a cell, and whether it names what is below it, since it is no number."""
+
+    text: str
+    is_name: bool
+
+
+_Row = dict[int, _Cell]  # by column
+_NUMBERS = (int, float, date, time, timedelta)
+
+
+def markdown_of_xlsx(content: bytes) -> str:
+    """Return the text of a workbook as Markdown: a heading and tables for each sheet.
+
+    The first row of a table is its header. An empty row ends a table, unless the next one has
+    numbers in its first row and so no header of its own. A row with one filled cell above a header
+    is a line of text. Numbers stand as they are shown, dates as ISO 8601, formulas as their last
+    result. A cell that is merged over several rows has its value in each of them. Left out are
+    hidden sheets, comments and charts. Hidden rows and columns are read.
+
+    Args:
+        content: The file.
+
+    Raises:
+        SkipError: If it is encrypted, broken, no workbook, or has no text.
+    """
+    package = open_package(content, ".xlsx")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what openpyxl cannot write again is not written
+            book = openpyxl.load_workbook(
+                rewritten(package, _with_scripts_apart),
+                read_only=True,
+                data_only=True,
+                keep_links=False,
+            )
+            parts = [part for sheet in book.worksheets for part in _sheet(package, sheet)]
+    except SkipError:
+        raise
+    except Exception as error:  # openpyxl raises whatever a broken file leads to
+        raise broken(error) from error
+    if not parts:
+        raise no_text(package)
+    title = title_of(package)
+    return "\n\n".join([*([f"# {title}"] if title else []), *parts])
+
+
+def _sheet(package: zipfile.ZipFile, sheet: Any) -> Iterator[str]:
+    """Yield the parts of a sheet's text: its name, and tables and lines of text."""
+    if sheet.sheet_state != "visible":
+        return
+    sheet.reset_dimensions()  # those that the file states may be wrong, and endless
+    is_named = False
+    for block in _blocks(_rows(sheet, _merged_ranges(package, sheet))):
+        if not is_named:
+            is_named = True
+            yield f"## {sheet.title}"
+        yield from _texts(block)
+
+
+def _rows(sheet: Any, merged: Sequence[tuple[int, int, int, int]]) -> Iterator[_Row]:
+    """Yield the rows of a sheet, by column; empty ones as well, but never two in a row."""
+    below: dict[int, tuple[int, _Cell]] = {}  # by column: where a merged cell ends, and its text
+    first = {(row, column): last for column, row, _, last in merged}
+    was_empty = True
+    for number, cells in enumerate(sheet.iter_rows(), start=1):
+        row = {
+            cell.column: _Cell(text, not isinstance(cell.value, _NUMBERS))
+            for cell in cells
+            if cell.value is not None and (text := _text(cell))
+        }
+        if row:
+            kept = {column: cell for column, (last, cell) in below.items() if number <= last}
+            row = kept | row
+            below |= {
+                column: (first[number, column], row[column])
+                for column in row
+                if (number, column) in first
+            }
+        if row or not was_empty:
+            yield row
+        was_empty = not row
+
+
+def _blocks(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
+    """Yield the rows of each table; a table whose first row has numbers goes on with the last."""
+    block: list[_Row] = []
+    is_open = False
+    for row in rows:
+        if row and block and not is_open and all(cell.is_name for cell in row.values()):
+            yield block
+            block = []
+        block += [row] if row else []
+        is_open = bool(row)
+    if block:
+        yield block
+
+
+def _texts(block: list[_Row]) -> Iterator[str]:
+    """Yield the lines above a table, and the table."""
+    columns = sorted({column for row in block for column in row})
+    header = 0
+    while len(columns) > 1 and header < len(block) and len(block[header]) == 1:
+        yield next(iter(block[header].values())).text
+        header += 1
+    rows = [
+        [row[column].text if column in row else "" for column in columns] for row in block[header:]
+    ]
+    if rows and len(columns) == 1:
+        yield "\n\n".join(cell for row in rows for cell in row)
+    elif rows:
+        yield markdown_table(rows)
+
+
+def _text(cell: Any) -> str:
+    """Return what a cell shows."""
+    value = cell.value
+    match value:
+        case bool():
+            return str(value).upper()
+        case int() | float():
+            return as_shown(value, cell.number_format)
+        case datetime() if value.time() == time():
+            return value.date().isoformat()
+        case datetime():
+            return value.isoformat(sep=" ", timespec="auto" if value.second else "minutes")
+        case date() | time() | timedelta():
+            return str(value)
+        case _:
+            return str(value).strip()
+
+
+def _merged_ranges(package: zipfile.ZipFile, sheet: Any) -> list[tuple[int, int, int, int]]:
+    """Return first column, first row, last column and last row of what is merged over rows."""
+    found = []
+
+    def take(name: str, attributes: dict[str, str]) -> None:
+        if name == "mergeCell":
+            first_column, first_row, last_column, last_row = range_boundaries(attributes["ref"])
+            if last_row > first_row:
+                found.append((first_column, first_row, last_column, last_row))
+
+    each_element(package, sheet._worksheet_path, take)
+    return found
+
+
+def _with_scripts_apart(name: str, part: bytes) -> bytes:
+    """Return a part in which superscripts and subscripts of rich text are written in the text."""
+    if b"vertAlign" not in part or not name.startswith(("xl/sharedStrings", "xl/worksheets/")):
+        return part
+    root = parse_xml(part)
+    for string in root.iter(f"{_MAIN}si", f"{_MAIN}is"):
+        runs = string.findall(f"{_MAIN}r")
+        text = in_one_line((run.findtext(f"{_MAIN}t") or "", _side(run)) for run in runs)
+        if runs:
+            string[:] = []
+            etree.SubElement(string, f"{_MAIN}t").text = text
+    return bytes(etree.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _side(run: Any) -> int:
+    align = run.find(f"{_MAIN}rPr/{_MAIN}vertAlign")
+    return 0 if align is None else _SIDES.get(align.get("val"), 0)
