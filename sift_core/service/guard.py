@@ -29,7 +29,9 @@ from sift_core.service.errors import (
 )
 from sift_core.service.http import JsonAnswer
 from sift_core.service.metrics import Metrics
+from sift_core.service.request_span import record_response, request_span
 from sift_core.service.settings import ServiceSettings
+from sift_core.tracing import Span
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -43,7 +45,7 @@ _TEI_TYPES = {422: "Validation", 424: "Backend", 429: "Overloaded", 503: "Unheal
 
 
 class Guard:
-    """Names, times and counts each request, and answers every error that a route raises.
+    """Names, times, counts and traces requests, and answers every error that a route raises.
 
     A route's work ends when its client goes away.
 
@@ -67,6 +69,7 @@ class Guard:
     ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._open_paths = OPEN | set(open_paths)
+        self._quiet_paths = self._open_paths | {"/metrics"}
         self._room = HELD_BODIES * settings.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,8 +77,12 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = time.perf_counter()
         scope = {**scope, "path": scope["path"].rstrip("/") or "/"}
+        with request_span(scope, is_quiet=scope["path"] in self._quiet_paths) as span:
+            await self._serve(scope, receive, send, span)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, span: Span) -> None:
+        started = time.perf_counter()
         headers: dict[bytes, bytes] = dict(scope["headers"])
         name = headers.get(b"x-request-id", b"")
         if not _REQUEST_ID.fullmatch(name):
@@ -99,7 +106,9 @@ class Guard:
         finally:
             self._room += exchange.n_held
             # A template such as "/v1/rerank"; never what clients make up, which has no end.
-            route = getattr(scope.get("route"), "path", None) or "other"
+            template = getattr(scope.get("route"), "path", None)
+            record_response(span, scope, exchange.status, template)
+            route = template or "other"
             self._metrics.requests.labels(route, str(exchange.status)).inc()
             self._metrics.request_seconds.labels(route).observe(time.perf_counter() - started)
 
