@@ -56,7 +56,9 @@ class Guard:
         app: All routes.
         settings: The key and the limits.
         metrics: Counts each request.
-        open_paths: Paths that need no key beside /health and /ready. Default: none.
+        open_paths: Paths that need no key beside /health and /ready, and have no span. Default:
+            none.
+        quiet_paths: Further paths whose requests have no span, beside /metrics. Default: none.
     """
 
     def __init__(
@@ -66,10 +68,11 @@ class Guard:
         settings: ServiceSettings,
         metrics: Metrics,
         open_paths: Collection[str] = (),
+        quiet_paths: Collection[str] = (),
     ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._open_paths = OPEN | set(open_paths)
-        self._quiet_paths = self._open_paths | {"/metrics"}
+        self._quiet_paths = self._open_paths | {"/metrics", *quiet_paths}
         self._room = HELD_BODIES * settings.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

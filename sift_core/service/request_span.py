@@ -27,19 +27,19 @@ _LONGEST = {"traceparent": 128, "tracestate": 512}  # characters; W3C asks for 5
 def request_span(scope: Scope, *, is_quiet: bool) -> Iterator[Span]:
     """Give the span of a request, current in the block and a child of the caller's `traceparent`.
 
-    A header that W3C would not write is ignored. Without a tracer provider there is no span, and
-    the caller's is current, so that servers which are asked here continue its trace. Inside the
-    span of another instrumentation, such as FastAPI's, there is no second one.
+    A header that W3C would not write is ignored. Without a tracer provider, and for what is quiet,
+    there is no span, and the caller's is current: servers that are asked here continue its trace.
+    Inside the span of another instrumentation, such as FastAPI's, there is no second one.
 
     Args:
         scope: Of the request.
-        is_quiet: Whether such requests are noise, as those for health and metrics.
+        is_quiet: Whether a span is noise, as of requests for health and metrics.
     """
-    if not _HAS_API or is_quiet or trace.get_current_span().get_span_context().is_valid:
+    if not _HAS_API or trace.get_current_span().get_span_context().is_valid:
         yield NO_SPAN
         return
     caller = TraceContextTextMapPropagator().extract(_trace_headers(scope), context.get_current())
-    found = span(_method(scope), _about(scope), "SERVER", parent=caller)
+    found = NO_SPAN if is_quiet else span(_method(scope), _about(scope), "SERVER", parent=caller)
     if found is not NO_SPAN:
         with found:
             yield found

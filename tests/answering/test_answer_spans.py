@@ -234,7 +234,7 @@ def test_a_server_that_writes_continues_the_trace(traces):
         engine.answer(QUESTION, mode="context")
         written = traces.named(f"chat {MODEL}")
         number, parent = written.context.trace_id, written.context.span_id
-        assert api.headers[-1]["traceparent"] == f"00-{number:032x}-{parent:016x}-01"
+        assert api.headers[-1]["traceparent"].startswith(f"00-{number:032x}-{parent:016x}-")
     assert written.kind is trace.SpanKind.CLIENT
     assert written.attributes["gen_ai.provider.name"] == "openai"
     assert traces.tree()[-1] == f"  chat {MODEL} (generate)"

@@ -33,13 +33,14 @@ CONTEXT = [
     "  invoke_workflow sift.search",
     "    retrieval InMemorySource (fetch)",
     "    rerank ContextSelector (select)",
+    "    retrieval InMemorySource (hop)",
     "  chat random_model0 (generate)",
 ]
 
 
 def ended(traces, n):
     """Wait for spans that end after the client has its answer."""
-    until(lambda: len(traces.spans) >= n)
+    until(lambda: len(traces.spans) >= n, seconds=30)
     return traces.spans
 
 
@@ -159,12 +160,20 @@ def test_what_machines_ask_all_day_is_not_traced(traces, http, path):
     assert traces.tree() == ["GET /v1/models"]
 
 
-def test_paths_and_methods_that_clients_make_up_are_no_names(traces, http):
-    http.get("/no/such/path")
-    http.request("BREW", "/v1/rerank")
-    http.get("/v1/models/unknown")
-    ended(traces, 3)
-    assert sorted(one.name for one in traces.spans) == ["GET", "GET /v1/models/{name:path}", "HTTP"]
+async def test_what_clients_make_up_is_no_name(traces, source, embedder):
+    app = create_app(source=source, embedder=embedder, settings=SETTINGS)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        await client.get("/no/such/path?question=secret")
+        await client.request("BREW", "/v1/rerank")
+        await client.get("/v1/models/unknown")
+    assert [one.name for one in traces.spans] == [
+        "GET",
+        "HTTP /v1/rerank",
+        "GET /v1/models/{name:path}",
+    ]
+    assert traces.spans[1].attributes["http.request.method"] == "_OTHER"
+    assert "secret" not in traces.texts()
 
 
 def test_a_refusal_is_the_clients_fault_and_a_defect_the_services(traces):
