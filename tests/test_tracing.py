@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ pytest.importorskip("opentelemetry.sdk", reason="needs the extra otel")
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
@@ -37,7 +35,7 @@ from sift_core import (
 from sift_core.sources.multi_query import queries_of
 from sift_core.testing import HashingEmbedder
 from sift_core.tracing import CONTENT_VARIABLE, MAX_TEXT, NO_SPAN, carried, span, trace_headers
-from tests.traces import provided
+from tests.traces import Collector, provided
 
 EMBEDDER = HashingEmbedder()
 SECRET = "zebra"
@@ -262,43 +260,6 @@ def test_a_span_may_end_twice(traces):
     one.set({"a": 1})
     (ended,) = traces.spans
     assert ended.status.status_code is StatusCode.UNSET
-
-
-class Collector:
-    """A collector of OTLP over HTTP, of the kind that a test can read."""
-
-    def __enter__(self):
-        self.requests, collector = [], self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["content-length"]))
-                collector.requests.append(ExportTraceServiceRequest.FromString(body))
-                self.send_response(200)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *args):
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self._server.server_port}/v1/traces"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *error):
-        self._server.shutdown()
-        self._server.server_close()
-
-    @property
-    def spans(self):
-        return [
-            (scope.scope, one)
-            for request in self.requests
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for one in scope.spans
-        ]
 
 
 def test_a_trace_reaches_a_collector_by_otlp(source, content):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest import mock
 
 from opentelemetry import trace
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -61,3 +64,40 @@ class Traces:
 
     def clear(self):
         EXPORTER.clear()
+
+
+class Collector:
+    """A collector of OTLP over HTTP, of the kind that a test can read."""
+
+    def __enter__(self):
+        self.requests, collector = [], self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["content-length"]))
+                collector.requests.append(ExportTraceServiceRequest.FromString(body))
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *args):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self._server.server_port}/v1/traces"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *error):
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def spans(self):
+        return [
+            (scope.scope, one)
+            for request in self.requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for one in scope.spans
+        ]
