@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 NAME, EXPORTER = "OTEL_SERVICE_NAME", "OTEL_TRACES_EXPORTER"
 
 
-def send_traces() -> None:
-    """Send spans by OTLP over HTTP if the environment names a collector.
+@contextmanager
+def sent_traces() -> Iterator[None]:
+    """Send spans by OTLP over HTTP for the block if the environment names a collector.
 
     The variables are OpenTelemetry's own. The service is called "sift" unless OTEL_SERVICE_NAME
     says otherwise. A provider that is there already, as of `opentelemetry-instrument`, stays. A
     missing package is logged as a warning, since a platform may set the variables for everyone.
     """
     if os.environ.get(EXPORTER) == "none" or not any(map(os.environ.get, ENDPOINTS)):
+        yield
         return
     try:
         from opentelemetry import trace
@@ -29,9 +33,16 @@ def send_traces() -> None:
             error,
             " and ".join(ENDPOINTS),
         )
+        yield
         return
-    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        os.environ.setdefault(NAME, "sift")
-        provider = TracerProvider()
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        trace.set_tracer_provider(provider)
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        yield
+        return
+    os.environ.setdefault(NAME, "sift")
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    try:
+        yield
+    finally:
+        provider.shutdown()  # sends what waits, for some seconds at most
