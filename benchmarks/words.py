@@ -124,15 +124,13 @@ def choices_ms(chunks: list[str], rounds: int) -> dict[str, list[float]]:
 
 
 def pool_and_query(texts: list[str], question: str) -> tuple[CandidatePool, Query]:
-    """Return texts and a question with random embeddings, always the same."""
     rng = np.random.default_rng(2)
     rows = rng.standard_normal((N_AFTER_HOP, DIMENSION)).astype(np.float32)[: len(texts)]
     query = Query(text=question, embedding=rng.standard_normal(DIMENSION).astype(np.float32))
     cosines = cosine_similarities(query.vector, rows)
     names = [str(row) for row in range(len(rows))]
-    return CandidatePool(
-        document_ids=names, texts=texts, embeddings=rows, similarities=cosines
-    ), query
+    pool = CandidatePool(document_ids=names, texts=texts, embeddings=rows, similarities=cosines)
+    return pool, query
 
 
 def step_of(n: int, share: float) -> str:

@@ -297,17 +297,6 @@ def run_language_modeling(
     """Measure what is missing in a results file, and return the rows of this experiment.
 
     An interrupted run is continued by the same call: what is in the file is not measured again.
-
-    Args:
-        experiment: What is measured on.
-        arms: What is measured; the base model is added.
-        path: The results file, JSON lines; another process that writes to it is refused.
-        cache_folder: Where embeddings are kept from run to run.
-        workers: Processes here, or actors on Ray; each holds the model once.
-        ray_address: As `ray.init` takes it; None for processes of this machine.
-
-    Returns:
-        The experiment's own row, then a row a result, in the file's order.
     """
     with ResultsFile(path) as file:  # before it embeds for an hour
         prepared = PreparedExperiment(experiment, cache_folder=cache_folder)
