@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
+from sift_core.embedders.prompts import model_of
 from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import CandidateSource, Embedder
@@ -34,7 +35,7 @@ def workflow_span(name: str, question: object) -> Span:
 
 def embeddings_span(embedder: Embedder, texts: Sequence[str] = ()) -> Span:
     """Return the span in which texts are embedded."""
-    name = model_name(embedder.name)
+    name = model_name(model_of(embedder.name))
     operation = {"gen_ai.operation.name": "embeddings", "gen_ai.request.model": name}
     about = {"embedding.model_name": name, KIND: "EMBEDDING", STAGE: "embed"}
     found = span(f"embeddings {name}", {**operation, **about})
@@ -52,7 +53,7 @@ def fetch_span(
     about: Attributes = {
         "gen_ai.operation.name": "retrieval",
         "gen_ai.data_source.id": name,
-        "gen_ai.retrieval.top_k": options.n_candidates,
+        "gen_ai.retrieval.top_k": int(options.n_candidates),
         KIND: "RETRIEVER",
         STAGE: stage,
     }
@@ -89,7 +90,7 @@ def select_span(
         "gen_ai.operation.name": "rerank",
         "gen_ai.request.model": name,
         "reranker.model_name": name,
-        "reranker.top_k": options.n_select,
+        "reranker.top_k": int(options.n_select),
         KIND: "RERANKER",
         STAGE: "select",
     }

@@ -1,17 +1,17 @@
 """Spans of OpenTelemetry, where an application records them; nothing otherwise.
 
-A span costs 1 µs as long as no tracer provider is set, and nothing is imported for it: only a
+A span costs 2 µs as long as no tracer provider is set, and nothing is imported for it: only a
 process that has imported OpenTelemetry can have set one. Texts are recorded only if the
 environment variable of `CONTENT_VARIABLE` says so, and each is cut.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
@@ -178,7 +178,7 @@ def traced(
                     record(one, result)
             return result
 
-        return cast("Callable[P, R]", arun) if asyncio.iscoroutinefunction(call) else run
+        return cast("Callable[P, R]", arun) if iscoroutinefunction(call) else run
 
     return decorate
 

@@ -122,6 +122,20 @@ def test_attributes_are_those_of_the_conventions(traces, source, query):
     assert all(one.dropped_attributes == 0 for one in traces.spans)
 
 
+def test_a_source_is_named_by_its_collection(traces, query):
+    qdrant_client = pytest.importorskip("qdrant_client")
+    from sift_core.sources import QdrantSource
+
+    client = qdrant_client.QdrantClient(":memory:")
+    try:
+        store = QdrantSource(client, "docs", embedder_name=EMBEDDER.name)
+        with pytest.raises(CandidateSourceError):
+            search(store, query, OPTIONS)  # there is no such collection
+    finally:
+        client.close()
+    assert traces.named("retrieval").name == "retrieval docs"
+
+
 def test_no_text_is_recorded_unless_it_is_asked_for(traces, source, query):
     search(source, query, OPTIONS)
     with pytest.raises(InvalidInputError):

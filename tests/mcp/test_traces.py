@@ -22,7 +22,8 @@ def check(traces, call):
     tree = tree[tree.index("agent") :]  # the client may have sent more before
     at = next(i for i, name in enumerate(tree) if name.strip() == call)
     level = len(tree[at]) - len(tree[at].lstrip())
-    assert 0 < level and all(name.startswith(" ") for name in tree[1 : at + 1])
+    assert level > 0
+    assert all(name.startswith(" ") for name in tree[1 : at + 1])
     below = [name[level:] for name in tree[at + 1 :]]
     assert below[:2] == ["  embeddings hashing-64 (embed)", "  invoke_workflow sift.search"]
     assert not any(name.startswith("POST") for name in tree)
