@@ -14,6 +14,7 @@ from sift_core.answering.model.text_model import (
     CHUNK_SEPARATOR,
     Generation,
     Prompt,
+    RawText,
     TextGenerator,
     TextModel,
     writing_model,
@@ -50,17 +51,26 @@ class PromptOptions:
             keeps its own. Default: none.
         template: A text with the places "{context}" and "{question}"; other braces stay. Default:
             the chunks, a blank line, the question. A question without chunks stands alone.
+        raw: Have the model continue chunks and question as one text, without a chat template.
+            Default: False.
 
     Raises:
-        InvalidInputError: If a text is empty, or the template lacks a place.
+        InvalidInputError: If a text is empty, the template lacks a place, or `raw` goes with
+            another option.
     """
 
     cite: bool = False
     system: str | None = None
     template: str | None = None
+    raw: bool = False
 
     def __post_init__(self) -> None:
         check_flag("cite", self.cite)
+        check_flag("raw", self.raw)
+        if self.raw and (self.cite or self.system is not None or self.template is not None):
+            raise InvalidInputError(
+                "`raw` has a text continued as it stands; leave out `cite`, `system` and `template`"
+            )
         for name in ("system", "template"):
             if (text := getattr(self, name)) is not None:
                 check_text(name, text)
@@ -167,6 +177,10 @@ class InContextAnswerer:
     def prompt_for(self, query: Query, chunks: CandidatePool) -> Prompt:
         """Return the chunks and the question as one text, after what was said before."""
         text = self._put(self._as_read(chunks), query.text) if len(chunks) else query.text
+        if self.prompt.raw:
+            if query.history:
+                raise InvalidInputError("a text that is continued has no history; leave it out")
+            return RawText(text)
         history: tuple[Message, ...] = tuple(query.history)
         if self.prompt.system is not None and not (history and history[0]["role"] == "system"):
             history = ({"role": "system", "content": self.prompt.system}, *history)

@@ -54,7 +54,7 @@ class AppOptions:
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="What sift learn has made; with it there is the mode learned.",
+            help="What sift learn has made; with it there are the modes learned and learned_context.",
             show_default=False,
         ),
     ] = None

@@ -111,7 +111,7 @@ def _modes(service: Service) -> dict[str, ModeName | None]:
         return {}
     fixed: tuple[ModeName, ...] = MODES if engine.can_learn else ("context", "base")
     if engine.can_learn and engine.learning.adapter is not None:
-        fixed = (*MODES, "learned")
+        fixed = (*MODES, "learned", "learned_context")
     return {name: None, **{f"{name}:{mode}": mode for mode in fixed}}
 
 

@@ -17,7 +17,7 @@ from sift_core.types import AnswerMode
 MAX_MESSAGES = 2000  # each takes 20 µs to be checked, while nothing else is served
 MAX_STOPS = 16
 MAX_STOP = 1000  # characters; all that was written is compared with them at each token
-ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned"]
+ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned", "learned_context"]
 
 
 @with_option_fields(
