@@ -222,8 +222,8 @@ def check_mode(mode: AnswerMode, answerer: InContextAnswerer, adapter: Adapter |
         )
     if mode in BEFOREHAND and adapter is None:
         raise InvalidInputError(
-            f'mode "{mode.value}" needs an adapter that was learned beforehand; construct the engine '
-            "with `LearningOptions(adapter=…)`, from `learn_collection` or `sift learn`"
+            f'mode "{mode.value}" needs an adapter that was learned beforehand; construct the '
+            f"engine with `LearningOptions(adapter=…)`, from `learn_collection` or `sift learn`"
         )
 
 

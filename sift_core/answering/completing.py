@@ -67,7 +67,9 @@ class CompletionPrompt:
             )
 
     @classmethod
-    def at_line(cls, text: str, line: int | None = None, *, path: str | None = None) -> CompletionPrompt:
+    def at_line(
+        cls, text: str, line: int | None = None, *, path: str | None = None
+    ) -> CompletionPrompt:
         """Return the prompt with the cursor at the end of a line of a file.
 
         Args:
@@ -109,7 +111,10 @@ class CompletionPrompt:
             count: Counts the tokens of a text.
         """
         shown = self.before[-CHARACTERS_A_TOKEN * n_tokens :]
-        starts = [0, *(match.end() for match in re.finditer("\n", shown) if match.end() < len(shown))]
+        starts = [
+            0,
+            *(match.end() for match in re.finditer("\n", shown) if match.end() < len(shown)),
+        ]
         if len(shown) < len(self.before):
             starts = starts[1:] or starts
         low, high = 0, len(starts) - 1
@@ -195,7 +200,8 @@ def prepare_completion(
         writer = replace(writer, source=source)
     stop = [*fields.pop("stop", ()), *prompt.stops()]
     request = AnswerRequest.of(
-        tail, {"queries": [prompt.query()], **fields, "mode": mode, **({"stop": stop} if stop else {})}
+        tail,
+        {"queries": [prompt.query()], **fields, "mode": mode, **({"stop": stop} if stop else {})},
     )
     return writer, request
 
@@ -203,7 +209,7 @@ def prepare_completion(
 def _mode(engine: AnswerEngine, mode: AnswerMode | str | None) -> AnswerMode | str:
     if mode == AnswerMode.AUTO:
         raise InvalidInputError(
-            'mode "auto" decides about questions; leave the mode out to continue a text, or name one'
+            'mode "auto" is for questions; name another to continue a text, or leave it out'
         )
     if mode is not None:
         return mode

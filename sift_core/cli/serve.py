@@ -54,7 +54,7 @@ class AppOptions:
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="What sift learn has made; with it there are the modes learned and learned_context.",
+            help="What sift learn has made, for the modes learned and learned_context.",
             show_default=False,
         ),
     ] = None

@@ -79,7 +79,9 @@ class FilteredSource(LexicalFetching):
         self, query: Query, lookups: Sequence[Lookup], *, filter: Any = None
     ) -> list[CandidatePool]:
         """Return what `look_up` returns, without blocking the event loop."""
-        return self._all_kept(await alook_up(self._source, query, _longer(lookups), filter), lookups)
+        return self._all_kept(
+            await alook_up(self._source, query, _longer(lookups), filter), lookups
+        )
 
     def _all_kept(
         self, pools: Sequence[CandidatePool], lookups: Sequence[Lookup]
