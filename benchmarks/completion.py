@@ -11,7 +11,7 @@ cursor in the same file; `--leave-out directory` also leaves out the file's own 
 
 Measured are bits per byte and the share of next tokens that are right, of the body; whether the
 next line, and the next three, would be written exactly; how similar the line that is written is to
-the next one (difflib's ratio), and seconds. A row is on disk as soon as it is measured, and the same
+the next one (difflib), and seconds. A row is on disk as soon as it is measured, and the same
 call goes on from there. `learned` learned `--chunks` chunks once, drawn at random.
 """
 
@@ -30,6 +30,7 @@ import numpy as np
 import pandas as pd
 import torch
 from scipy.stats import bootstrap
+from tqdm import tqdm
 
 from benchmarks.completion_data import NAMES, NOTES, Collection, Example, read_collection
 from benchmarks.embedding_cache import CACHE, project_cache
@@ -170,9 +171,10 @@ def engine_of(
             n_stored=len(texts),
         )
         place = FOLDER / "adapters" / f"{collection.name}-{len(collection.examples)}-{n_chunks}"
-        begin = time.perf_counter()
-        adapter = learn_collection(model, sample, place, n_chunks=n_chunks)
-        print(f"{collection.name}: learned in {time.perf_counter() - begin:.0f} s", flush=True)
+        with tqdm(total=n_chunks, desc=f"learning {collection.name}", disable=None) as bar:
+            adapter = learn_collection(
+                model, sample, place, n_chunks=n_chunks, on_step=lambda *_: bar.update()
+            )
     return AnswerEngine(
         language_model=model,
         source=source,
