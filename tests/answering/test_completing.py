@@ -110,6 +110,16 @@ def test_of_one_long_line_the_end_is_read(small_lm):
 
 
 @pytest.mark.parametrize(
+    ("after", "stops"), [("\n\n    return 1\nx", ["\n    return 1\n"]), (" \n", []), ("", [])]
+)
+def test_a_text_ends_where_it_comes_to_what_stands_behind(engine, after, stops):
+    prompt = CompletionPrompt(before=AT_FOLD, after=after)
+    assert prepare_completion(engine, prompt)[1].generation.get("stop", []) == stops
+    _, request = prepare_completion(engine, prompt, stop=["#"])
+    assert request.generation["stop"] == ["#", *stops]
+
+
+@pytest.mark.parametrize(
     ("text", "least", "kept"),
     [
         ("\n    return 1\n\n\ndef g():", 1, "\n    return 1"),

@@ -4,12 +4,12 @@ import httpx
 import pytest
 
 from sift_core.answering.completing import CompletionPrompt, complete
+from sift_core.types import Query
 from tests.service.servers import PATIENCE_S
 
 openai = pytest.importorskip("openai", reason="a client of the service")
 
 PROMPT = "To fold a boat, first fold the sheet\n"
-EVERYTHING = {"until": "length"}
 
 
 @pytest.fixture
@@ -30,8 +30,7 @@ def go_on(client):
 @pytest.fixture
 def expected(engine):
     def call(prompt=PROMPT, **options):
-        own = {"before": prompt, **{name: options.pop(name, "") for name in ("after",)}}
-        return complete(engine, CompletionPrompt(**own), **EVERYTHING, **options)
+        return complete(engine, CompletionPrompt(before=prompt), until="length", **options)
 
     return call
 
@@ -86,24 +85,14 @@ def test_several_prompts_and_texts_are_choices_in_order(go_on, is_stream):
     assert texts[0] == go_on(**{**options, "n": 1}).choices[0].text
 
 
-def test_what_stands_behind_the_prompt_is_not_read_and_ends_the_text(go_on, engine, expected):
-    plain = go_on(model="tiny:base", max_tokens=12).choices[0].text
-    read = go_on(extra_body={"sift": {"n_context": 20}}).sift["sources"]
-    documents = engine.source.fetch(
-        engine.source_query(PROMPT) if hasattr(engine, "source_query") else _query(engine), 20
-    )
-    text = documents.texts[documents.document_ids.index(read[0]["id"])]
-    left = go_on(suffix=f"\n{text}\n", extra_body={"sift": {"n_context": 20}}).sift["sources"]
-    assert read[0]["id"] not in [one["id"] for one in left]
-    assert (
-        go_on(model="tiny:base", max_tokens=12, suffix="\nnever written\n").choices[0].text == plain
-    )
-
-
-def _query(engine):
-    from sift_core.types import Query
-
-    return Query(text=PROMPT, embedding=engine.embedder.embed_query(PROMPT))
+def test_a_chunk_of_what_stands_behind_the_prompt_is_not_read(go_on, engine):
+    options = {"extra_body": {"sift": {"n_context": 20}}}
+    read = [source["id"] for source in go_on(**options).sift["sources"]]
+    query = Query(text=PROMPT, embedding=engine.embedder.embed_query(PROMPT))
+    documents = engine.source.fetch(query, 20)
+    text = documents.texts[documents.document_ids.index(read[0])]
+    left = [source["id"] for source in go_on(suffix=f"\n{text}\n", **options).sift["sources"]]
+    assert read[0] not in left
 
 
 def test_no_chunk_of_the_named_file_is_read(go_on):
