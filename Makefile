@@ -93,15 +93,14 @@ bench: $(FOR_ALL) ## run the benchmarks; results go to benchmarks/results. DATA=
 	$(BIN)/python -m benchmarks.cold_start --json $(RESULTS)/cold_start.json
 	OMP_NUM_THREADS=2 $(BIN)/python -m benchmarks.embedding --data $(DATA) --json $(RESULTS)/embedding.json
 	$(BIN)/python -m benchmarks.retrieval --data $(DATA) --json $(RESULTS)/retrieval.json --plot $(RESULTS)/retrieval.png
-	$(BIN)/python -m benchmarks.retrieval_tokens --data $(DATA) --json $(RESULTS)/retrieval_tokens.json
 	$(BIN)/python -m benchmarks.words_in_choice --data $(DATA) --json $(RESULTS)/words_in_choice.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.words --json $(RESULTS)/words.json
 	$(BIN)/python -m benchmarks.answers --data $(DATA) --json $(RESULTS)/answers.json --markdown $(RESULTS)/answers.md
-	$(BIN)/python -m benchmarks.oversampling --data $(DATA) --json $(RESULTS)/oversampling.json
 	$(BIN)/python -m benchmarks.candidates --json $(RESULTS)/candidates.json
 	$(BIN)/python -m benchmarks.serving --json $(RESULTS)/serving.json
 	$(BIN)/python -m benchmarks.integrations --json $(RESULTS)/integrations.json
 	$(BIN)/python -m benchmarks.end_to_end --data $(DATA) --json $(RESULTS)/end_to_end.json
+	$(BIN)/python -m benchmarks.completion --bodies 12 --data $(DATA) --json $(RESULTS)/completion.json --markdown $(RESULTS)/completion.md
 	$(BIN)/python -m benchmarks.fine_tuning --json $(RESULTS)/fine_tuning.json
 	$(BIN)/python -m benchmarks.language_modeling --data $(DATA) --json $(RESULTS)/language_modeling.json --markdown $(RESULTS)/language_modeling.md --plot $(RESULTS)/language_modeling.png
 

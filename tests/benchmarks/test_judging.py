@@ -6,7 +6,6 @@ import pytest
 from benchmarks import answers
 from benchmarks.retrieval_bars import bars_of
 from benchmarks.retrieval_methods import dpp
-from benchmarks.retrieval_tokens import Priced, filled
 from benchmarks.selection_rivals import algorithm_1
 from benchmarks.text_variants import versions
 from sift_core.evaluation.search import pools
@@ -44,12 +43,6 @@ def pool_of(n, d=16):
     made = np.random.default_rng(0).standard_normal((n + 1, d), dtype=np.float32)
     made /= np.linalg.norm(made, axis=1, keepdims=True)
     return next(pools(made[:1], made[1:]))
-
-
-def test_what_does_not_fit_is_skipped_and_what_is_not_in_the_order_comes_last():
-    priced = Priced(pool=pool_of(5), costs=np.array([5, 1, 4, 3, 2]), budget=10)
-    assert filled(np.array([2, 0, 3]), priced).tolist() == [2, 0, 1]
-    assert filled(np.array([], dtype=int), priced).tolist() == [0, 1, 2]
 
 
 def test_dpp_equals_the_greedy_by_determinants():

@@ -156,3 +156,14 @@ def test_the_work_ends_where_the_client_leaves(url):
 def _gone(client):
     lines = client.get("/metrics").text.splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith("sift_clients_gone"))
+
+
+def test_a_session_reads_its_chunks_once(go_on):
+    options = {"extra_body": {"sift": {"session": "boats", "n_context": 2}}, "max_tokens": 4}
+    first = go_on(**options)
+    again = go_on("Tea is black when", **options)
+    ids = [[source["id"] for source in answer.sift["sources"]] for answer in (first, again)]
+    assert ids[0] == ids[1]
+    assert "read" in first.sift["timings"]
+    assert "fetch" not in again.sift["timings"]
+    assert first.choices[0].text == go_on(**options).choices[0].text
