@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from sift_core.answering.answer import Answer
 from sift_core.answering.in_context import PromptOptions
+from sift_core.answering.model.text_model import check_stop
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import AnswerStream, OnStep, OnText, cancellable
 from sift_core.checks import as_count, check_text, short_repr
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from sift_core.answering.choosing import Choice
     from sift_core.answering.engine import AnswerEngine
 
-PROMPT_TOKENS = 512  # of the text before the cursor, which keep the first token under a second
-N_CHUNKS = 4  # that are read; more take longer than they give (benchmarks/LOG.md)
-QUERY_LINES = 10  # that are searched for, the last ones that are not blank
-CHARACTERS_A_TOKEN = 12  # more than any text has in the mean, so that a long one is cut before
+PROMPT_TOKENS = 512  # of the text before the cursor; a guess, since each is read at each call
+N_CHUNKS = 4  # that are read; a guess, for the same reason
+QUERY_LINES, QUERY_CHARACTERS = 10, 2000  # that are searched for, the last ones; guesses
+CHARACTERS_A_TOKEN = 12  # more than texts have, so that megabytes are cut before they are counted
 
 Until: TypeAlias = Literal["block", "line", "length"]
 """Where a continuation ends, unless the model or a stop string ends it before."""
@@ -99,7 +100,7 @@ class CompletionPrompt:
     def query(self) -> str:
         """Return the last lines before the cursor, by which chunks are searched for."""
         lines = [line for line in self.before.splitlines() if line.strip()]
-        return "\n".join(lines[-QUERY_LINES:])
+        return "\n".join(lines[-QUERY_LINES:])[-QUERY_CHARACTERS:]
 
     def tail(self, n_tokens: int, count: Callable[[str], int]) -> str:
         """Return the last lines that have at most so many tokens, and the last one in any case.
@@ -198,7 +199,9 @@ def prepare_completion(
     if engine.source is not None:
         source = FilteredSource(engine.source, prompt.may_be_read(tail))
         writer = replace(writer, source=source)
-    stop = [*fields.pop("stop", ()), *prompt.stops()]
+    stop = fields.pop("stop", ())
+    check_stop(stop)
+    stop = [*stop, *prompt.stops()]
     request = AnswerRequest.of(
         tail,
         {"queries": [prompt.query()], **fields, "mode": mode, **({"stop": stop} if stop else {})},

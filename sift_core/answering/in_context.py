@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from sift_core.answering.answer import Answer, Citation
+from sift_core.answering.answer import Answer
+from sift_core.answering.citing import citations_in
 from sift_core.answering.cost_model import PolicyFeatures
 from sift_core.answering.model.text_model import (
     CHUNK_SEPARATOR,
@@ -34,8 +35,6 @@ INSTRUCTION = (
     "it is from, such as [1]."
 )
 _PLACE = re.compile(r"\{(?:context|question)\}")
-_MARKS = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
-_NUMBER = re.compile(r"\d+")
 _SOME_NUMBER = 10  # of a chunk, where its tokens are counted before it has one
 
 
@@ -378,32 +377,3 @@ class InContextAnswerer:
 def _numbered(text: str, number: int) -> str:
     """Return a chunk as it stands in the prompt."""
     return f"[{number}] {text}"
-
-
-def citations_in(text: str, read: CandidatePool) -> tuple[tuple[Citation, ...], tuple[int, ...]]:
-    """Return the marks of an answer that name a chunk, and the numbers of those that name none.
-
-    "[1, 3]" is two marks of one span. What a chunk itself has in brackets, and the model copies,
-    looks like a mark.
-
-    Args:
-        text: The answer.
-        read: The chunks that were numbered from 1, in order.
-    """
-    citations: list[Citation] = []
-    unknown: dict[int, None] = {}
-    for mark in _MARKS.finditer(text):
-        for number in map(int, _NUMBER.findall(mark.group(1))):
-            if not 1 <= number <= len(read):
-                unknown[number] = None
-                continue
-            citations.append(
-                Citation(
-                    mark=number,
-                    start=mark.start(),
-                    end=mark.end(),
-                    position=number - 1,
-                    document_id=read.document_ids[number - 1],
-                )
-            )
-    return tuple(citations), tuple(unknown)

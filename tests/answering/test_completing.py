@@ -191,7 +191,9 @@ def test_the_mode_is_what_the_engine_can_do(small_lm, engine):
     assert complete(engine_of(small_lm), prompt).mode == "base"
 
 
-@pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "learned"}, {"until": "never"}])
+@pytest.mark.parametrize(
+    "options", [{"mode": "auto"}, {"mode": "learned"}, {"until": "never"}, {"stop": "a"}]
+)
 def test_what_cannot_be_is_refused(engine, options):
     with pytest.raises(SiftError):
         complete(engine, CompletionPrompt(before=AT_FOLD), **options)
