@@ -36,8 +36,8 @@ def learn(
     """Learn the index once, for `sift ask --mode learned`, which learns nothing at a question.
 
     Fine-tunes one adapter on chunks that are drawn at random, once. Called again after `sift
-    index`, it learns the chunks that are new. Chunks that are gone stay learned: delete the
-    folder of --adapters to forget them.
+    index`, it learns what is new among the chunks that it draws. Chunks that are gone stay
+    learned: delete the folder of --adapters to forget them.
 
     Examples:
     sift learn
