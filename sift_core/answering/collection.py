@@ -43,8 +43,8 @@ def learn_collection(
 
     Each chunk is one step of `fine_tune`, in random order. The same call returns what is in the
     folder already. If the collection has changed since, the adapter there goes on with those of the
-    drawn chunks that it has not learned. Chunks that are gone stay learned; delete the folder to forget them.
-    The model stays as it is.
+    drawn chunks that it has not learned. Chunks that are gone stay learned; delete the folder to
+    forget them. The model stays as it is.
 
     Args:
         language_model: The model to learn with.
