@@ -18,7 +18,6 @@ call goes on from there. `learned` learned `--chunks` chunks once, drawn at rand
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -322,8 +321,7 @@ def main() -> None:
     if arguments.markdown:
         texts = [table.as_markdown() for table in found]
         arguments.markdown.write_text("\n".join(texts), encoding="utf-8")
-    report = Report(section="completion")
-    report.rows = json.loads(json.dumps(records))
+    report = Report(section="completion", rows=records)
     for record in records:
         if record["arm"] == BEST:
             where = f"{record['set']}{', own directory left out' * bool(record['left_out'])}"

@@ -136,16 +136,13 @@ def _functions(text: str) -> Iterator[tuple[int, int, int]]:
         statements = node.body[has_docstring:]
         if not statements or statements[0].lineno == node.lineno:
             continue
-        first = min([statements[0].lineno, *(d.lineno for d in _decorators(statements[0]))])
+        decorators = getattr(statements[0], "decorator_list", [])
+        first = min([statements[0].lineno, *(one.lineno for one in decorators)])
         start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
         begin, body, end = offsets[start - 1], offsets[first - 1] - 1, offsets[node.end_lineno] - 1
         n_lines = sum(bool(line.strip()) for line in lines[first - 1 : node.end_lineno])
         if LINES[0] <= n_lines <= LINES[1] and BYTES[0] <= end - body <= BYTES[1]:
             yield int(begin), int(body), int(end)
-
-
-def _decorators(statement: ast.stmt) -> list[ast.expr]:
-    return getattr(statement, "decorator_list", [])
 
 
 def _notes(data: Path, chunker: Chunker, n: int) -> Collection:
