@@ -278,13 +278,14 @@ def tables(records: Sequence[dict[str, Any]]) -> Iterator[Table]:
     """Yield a table a collection."""
     heads = ("arm", "bits per byte", "% of base", "% of nearest", "next tokens", "Δ")
     for _, part in pd.DataFrame(records).groupby(["set", "n_learned", "left_out"], sort=False):
-        one = part.iloc[0]
-        where = f", without the own {one['left_out']}" if one["left_out"] else ""
+        one, title = part.iloc[0], f"{part.iloc[0]['set']}: {part.iloc[0]['n']} texts"
+        if part["arm"].str.startswith("learned").any():
+            title += f", {one['n_learned']} of {one['n_chunks']} chunks learned"
+        lines = tuple(tuple(map(word, _cells(record))) for record in part.to_dict("records"))
         yield Table(
-            title=f"{one['set']}: {one['n']} texts, {one['n_learned']} of {one['n_chunks']} chunks "
-            f"learned{where}",
+            title=f"{title}, without the own {one['left_out']}" if one["left_out"] else title,
             heads=(*heads, *GENERATED, "choose s", "learn s", "read s", "write s"),
-            rows=tuple(tuple(map(word, _cells(record))) for record in part.to_dict("records")),
+            rows=lines,
             note="Next tokens, lines and similarity in points. [ ]: 90 % bootstrap interval.",
         )
 
