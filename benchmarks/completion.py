@@ -114,6 +114,7 @@ def _scored(session: Session, prompt: CompletionPrompt, body: str) -> Row:
         stopping_criteria=[line.is_reached],
     )
     first = _first_lines(body, 1)
+    pair = (line.finished(answer).text.strip(), first.strip())
     return {
         "bits": round(nats / np.log(2), 4),
         "bytes": len(body.encode()),
@@ -121,7 +122,7 @@ def _scored(session: Session, prompt: CompletionPrompt, body: str) -> Row:
         "tokens": len(hits),
         "line": float(all(hits[: _n_tokens(model, targets, first)])),
         "three lines": float(all(hits[: _n_tokens(model, targets, _first_lines(body, 3))])),
-        "similarity": round(_similarity(line.finished(answer).text, first), 4),
+        "similarity": round(SequenceMatcher(None, *pair, autojunk=False).ratio(), 4),
         "n_read": len(read),
         "n_prompt_tokens": len(ids),
         "read_s": round(read_s, 4),
@@ -142,10 +143,6 @@ def _n_tokens(model: LanguageModel, ids: Sequence[int], beginning: str) -> int:
     while len(model.tokenizer.decode(ids[:n])) < len(beginning):
         n += 1
     return n
-
-
-def _similarity(written: str, wanted: str) -> float:
-    return SequenceMatcher(None, written.strip(), wanted.strip(), autojunk=False).ratio()
 
 
 def engine_of(
