@@ -114,6 +114,45 @@ def test_a_notebook_has_its_text_code_and_outputs():
     )
 
 
+OUTPUTS = [
+    ("\x1b]8;;https://example.org\x07a link\x1b]8;;\x1b\\ here", "a link here"),
+    ("before\n 10%|#  |\r 50%|## |\r100%|###|\n", "before\n100%|###|"),
+    ("one\r\ntwo\r", "one\r\ntwo"),
+]
+
+
+@pytest.mark.parametrize(("printed", "shown"), OUTPUTS)
+def test_what_is_printed_stands_as_a_terminal_shows_it(printed, shown):
+    output = {"output_type": "stream", "name": "stdout", "text": printed}
+    assert markdown_of_ipynb(notebook(code("y", output))).endswith(f"\n\n```\n{shown}\n```")
+
+
+def test_a_browser_is_shown_its_text_and_no_class_of_python():
+    shown = [
+        {"text/html": "<b>Cats</b> purr.", "text/plain": "<IPython.core.display.HTML object>"},
+        {"application/json": {"a": 1}, "text/plain": "<IPython.core.display.JSON object>"},
+        {"application/vnd.jupyter.widget-view+json": {}, "text/plain": "HBox(children=())"},
+        {"text/html": "<b>1</b>", "text/plain": "one"},
+    ]
+    outputs = [{"output_type": "display_data", "data": data} for data in shown]
+    found = markdown_of_ipynb(notebook(code("y", *outputs)))
+    assert found == "```python\ny\n```\n\n**Cats** purr.\n\n```\none\n```"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "language"),
+    [
+        ({"kernelspec": {"language": "R"}}, "R"),
+        ({"language_info": {"name": "c++"}, "kernelspec": {"language": "C"}}, "c++"),
+        ({"language_info": {"name": "a`\nb"}}, "ab"),
+        ({"kernelspec": 3}, "python"),
+    ],
+)
+def test_code_has_the_language_that_the_notebook_states(metadata, language):
+    found = markdown_of_ipynb(notebook(code("1"), metadata=metadata))
+    assert found == f"```{language}\n1\n```"
+
+
 def test_an_older_notebook_is_read():
     cells = [
         {"cell_type": "heading", "level": 2, "source": "Cats"},

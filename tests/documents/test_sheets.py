@@ -45,11 +45,12 @@ def test_values_stand_as_they_are_shown():
         datetime.date(2024, 3, 1),
         noon,
         datetime.time(9, 30),
+        datetime.timedelta(hours=30, minutes=5),
         "a|b\nc",
         0.1 + 0.2,
     ]
     assert read(range(len(values)), values).splitlines()[-1] == (
-        "| 1.5 | 10 | TRUE | 2024-03-01 | 2024-03-01 12:00 | 09:30:00 | a\\|b c | 0.3 |"
+        "| 1.5 | 10 | TRUE | 2024-03-01 | 2024-03-01 12:00 | 09:30:00 | 30:05:00 | a\\|b c | 0.3 |"
     )
 
 
@@ -76,6 +77,9 @@ FORMATS = [
     (1.005, "0.00", "1.01"),
     (-0.5, "[Red]0.0", "-0.5"),
     (5, ";;;", "5"),
+    (1e300, "0.00", "1e+300"),
+    (0, '#,##0.00 "€";-#,##0.00 "€";"-"?? "€"', "- €"),
+    (0, "#,##0", "0"),
 ]
 
 
@@ -100,6 +104,15 @@ def test_superscripts_stay_apart_in_a_cell():
         sheet.write_rich_string("A2", "H", lowered, "2", "O")
         sheet.write_rich_string("B2", "10", raised, "6", " cells")
     assert markdown_of_xlsx(file.getvalue()).endswith("| H2O | 10^6 cells |")
+
+
+def test_escaped_control_characters_leave_no_letters():
+    file = BytesIO()
+    with xlsxwriter.Workbook(file) as book:
+        sheet = book.add_worksheet("Doses")
+        sheet.write_row("A1", HEAD)
+        sheet.write_row("A2", ["one\r\ntwo\x0bthree\ufffe", "_x0041_"])
+    assert markdown_of_xlsx(file.getvalue()).endswith("| one two three | _x0041_ |")
 
 
 def test_a_formula_has_its_last_result():

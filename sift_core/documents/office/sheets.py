@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ except ImportError as error:
 
 _MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 _SIDES = {"superscript": 1, "subscript": -1}
+_ESCAPED = re.compile("_x(?:00[01][0-9A-F]|FFF[EF])_", re.IGNORECASE)  # what XML cannot hold
 
 
 class _Cell(NamedTuple):
@@ -159,10 +161,19 @@ def _text(cell: Any) -> str:
             return value.date().isoformat()
         case datetime():
             return value.isoformat(sep=" ", timespec="auto" if value.second else "minutes")
-        case date() | time() | timedelta():
+        case timedelta():
+            return _duration(value)
+        case date() | time():
             return str(value)
         case _:
-            return str(value).strip()
+            return _ESCAPED.sub(" ", str(value)).strip()
+
+
+def _duration(value: timedelta) -> str:
+    """Return a duration in hours, minutes and seconds: "30:05:00"."""
+    minutes, seconds = divmod(round(abs(value.total_seconds())), 60)
+    sign = "-" if value < timedelta() else ""
+    return f"{sign}{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
 def _merged_ranges(package: zipfile.ZipFile, sheet: Any) -> list[tuple[int, int, int, int]]:
