@@ -55,6 +55,17 @@ def test_chapters_follow_in_the_order_of_reading():
     )
 
 
+@pytest.mark.parametrize(
+    "packed", ["Café.xhtml".encode(), "café.xhtml".encode("cp1252"), "cafe\u0301.xhtml".encode()]
+)
+def test_a_chapter_is_found_however_its_name_was_packed(packed):
+    stand_in = "z" * len(packed)
+    listed = BOOK.format(about="").replace("text/b.xhtml", "caf%C3%A9.xhtml")
+    page = PAGE.format("<p>Tea.</p>")
+    book = epub(**{"OEBPS__book.opf": listed, f"OEBPS__{stand_in}": page})
+    assert markdown_of_epub(book.replace(stand_in.encode(), packed)) == "# Pets\n\nTea."
+
+
 def test_a_book_states_when_it_was_changed():
     changed = '<meta property="dcterms:modified">2020-01-02T00:00:00Z</meta>'
     assert stated_dates(epub("x", about=changed)) == ["2020-01-02T00:00:00Z", "2019-05-01"]
