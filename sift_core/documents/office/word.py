@@ -51,6 +51,12 @@ _STYLES = "\n".join(
             f"p[style-name='{style}'] => pre:separator('\\n')"
             for style in ("HTML Preformatted", "Source Code", "Code", "Macro Text")
         ),
+        # Word's styles for lists in lists, each of which counts as a first level by its numbering.
+        *(
+            f"p[style-name='{style} {level}'] => {'ul|ol > li > ' * (level - 1)}{tag} > li:fresh"
+            for style, tag in (("List Bullet", "ul"), ("List Number", "ol"))
+            for level in range(2, 6)
+        ),
     ]
 )
 _BODIES = re.compile(r"word/(?:document|footnotes|endnotes)\d*\.xml")
