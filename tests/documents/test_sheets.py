@@ -144,6 +144,35 @@ def test_a_cell_merged_over_rows_stands_in_each():
     assert found == f"{TOP}\n| a | 1 |\n| a | 2 |\n| b |  |"
 
 
+HEADERS = {
+    "a corner over rows": ("A1:A2", ("Town", "2023", None, "2024"), (None, 1, 2, 1, 2)),
+    "an empty corner": ("F1:G1", (None, "2023", None, "2024"), ("Town", "1", "2", "1", "2")),
+}
+
+
+@pytest.mark.parametrize(("merged", "first", "second"), HEADERS.values(), ids=HEADERS)
+def test_a_header_of_two_rows_becomes_one(merged, first, second):
+    def merge(book, sheet):
+        for cells in ("B1:C1", "D1:E1", merged):
+            sheet.merge_cells(cells)
+
+    assert read(first, second, ("Ulm", 5, 6, 7, 8), change=merge) == (
+        "| Town | 2023 1 | 2023 2 | 2024 1 | 2024 2 |\n"
+        "| --- | --- | --- | --- | --- |\n| Ulm | 5 | 6 | 7 | 8 |"
+    )
+
+
+def test_a_row_below_a_merged_header_that_names_no_column_stays_a_row():
+    def merge(book, sheet):
+        sheet.merge_cells("B1:C1")
+
+    for row in (("Ulm", 1, 2), ("Ulm", "one", "two")):
+        found = read(("Town", "Doses"), row, ("Bonn", 3, 4), change=merge)
+        assert found.startswith("| Town | Doses |  |\n| --- | --- | --- |\n| Ulm |")
+    found = read((None, "Doses", None, "Age"), ("Ulm", 1, 2, 3), ("Bonn", 3, 4, 5), change=merge)
+    assert found.endswith("| --- | --- | --- | --- |\n| Ulm | 1 | 2 | 3 |\n| Bonn | 3 | 4 | 5 |")
+
+
 def test_hidden_sheets_comments_and_charts_are_left_out():
     def hide(book, sheet):
         book.create_sheet("Secret").append(["secret"])

@@ -94,7 +94,7 @@ def _chapters(path: str, root: Any) -> list[str]:
 
 def _names(book: zipfile.ZipFile) -> dict[str, str]:
     """Return the names of a book's parts, by how `_spelled` writes them."""
-    names = {}
+    names: dict[str, str] = {}
     for entry in book.infolist():
         spelled = [entry.filename]
         if not entry.flag_bits & _IS_UTF8:  # `zipfile` has read the name as code page 437
