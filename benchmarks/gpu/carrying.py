@@ -115,8 +115,8 @@ def module_of(wheel: Path) -> str:
 def prepared_commit(folder: Path) -> str:
     """Return the commit at which parcels were packed, for a machine without git."""
     file = folder / "1" / PREPARED
-    told = file.read_text(encoding="utf-8") if file.is_file() else '{"commit": "unknown"}'
-    return str(json.loads(told)["commit"])
+    prepared = file.read_text(encoding="utf-8") if file.is_file() else '{"commit": "unknown"}'
+    return str(json.loads(prepared)["commit"])
 
 
 def _in_parcels(folder: Path) -> Iterator[Path]:
