@@ -128,7 +128,7 @@ def test_a_notebook_has_its_text_code_and_outputs():
 OUTPUTS = [
     ("\x1b]8;;https://example.org\x07a link\x1b]8;;\x1b\\ here", "a link here"),
     ("before\n 10%|#  |\r 50%|## |\r100%|###|\n", "before\n100%|###|"),
-    ("one\r\ntwo\r", "one\r\ntwo"),
+    ("one\r\ntwo\r", "one\ntwo"),
 ]
 
 

@@ -13,7 +13,6 @@ MAX_OUTPUT = 10_000  # characters of one output; more is a log
 
 # What colours a terminal, names a window or makes a link of a text.
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
-_OVERWRITTEN = re.compile(r"[^\r\n]*\r(?=[^\r\n])")  # steps of a progress bar
 _DISPLAYED = re.compile(r"<IPython\.[\w.]+ object>")  # stands for what a browser shows
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _IMAGES = ("png", "jpeg", "svg")  # of version 3
@@ -120,12 +119,18 @@ def _of_html(html: str) -> str:
 def _fenced(text: str, language: str = "") -> str:
     """Return code or plain text between fences that it does not close."""
     if not language:
-        text = _cut(_OVERWRITTEN.sub("", _ANSI.sub("", text)).rstrip())
+        text = _cut(_as_shown(text).rstrip())
     if not text.strip():
         return ""
     longest = max(map(len, _FENCE.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _as_shown(text: str) -> str:
+    """Return what a terminal shows in the end; a step of a progress bar overwrites those before."""
+    lines = _ANSI.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
 def _cut(text: str) -> str:
