@@ -92,12 +92,6 @@ def versions(text: str, key: str, n: int, seed: int) -> list[str]:
     """Return n distinct versions of a text, the first of them the text itself.
 
     They depend on the arguments alone, and fewer versions are the first of more.
-
-    Args:
-        text: What to vary.
-        key: Tells texts apart, as an id does.
-        n: At least 1.
-        seed: Of all versions.
     """
     generator = np.random.default_rng([seed, *hashlib.sha256(key.encode()).digest()])
     found = [text]

@@ -16,7 +16,6 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -110,20 +109,11 @@ def measure(chunks: list[str], rounds: int) -> dict[str, list[float]]:
 
 def choices_ms(chunks: list[str], rounds: int) -> dict[str, list[float]]:
     """Return what a choice of ten took in each round, words cached, in milliseconds."""
-    rng = np.random.default_rng(2)
-    embeddings = rng.standard_normal((N_AFTER_HOP, DIMENSION)).astype(np.float32)
-    query = Query(text="", embedding=rng.standard_normal(DIMENSION).astype(np.float32))
     load_compiled()
     times: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         for n in (N_CHUNKS, N_AFTER_HOP):
-            pool = CandidatePool(
-                document_ids=[str(row) for row in range(n)],
-                texts=copies(chunks[:n]),
-                embeddings=embeddings[:n],
-                similarities=cosine_similarities(query.vector, embeddings[:n]),
-            )
-            asked = replace(query, text=QUESTION.format(number))
+            pool, asked = pool_and_query(copies(chunks[:n]), QUESTION.format(number))
             for share in (0.0, SHARE):
                 begin = time.perf_counter()
                 choose(pool, asked, ChoiceOptions(words=share))
@@ -131,6 +121,16 @@ def choices_ms(chunks: list[str], rounds: int) -> dict[str, list[float]]:
                 if number:  # the first round counts the words
                     times.setdefault(step_of(n, share), []).append(taken)
     return times
+
+
+def pool_and_query(texts: list[str], question: str) -> tuple[CandidatePool, Query]:
+    rng = np.random.default_rng(2)
+    rows = rng.standard_normal((N_AFTER_HOP, DIMENSION)).astype(np.float32)[: len(texts)]
+    query = Query(text=question, embedding=rng.standard_normal(DIMENSION).astype(np.float32))
+    cosines = cosine_similarities(query.vector, rows)
+    names = [str(row) for row in range(len(rows))]
+    pool = CandidatePool(document_ids=names, texts=texts, embeddings=rows, similarities=cosines)
+    return pool, query
 
 
 def step_of(n: int, share: float) -> str:

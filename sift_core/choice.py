@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sift_core import choice_spans as spans
 from sift_core.checks import check_instance, short_repr, warn
 from sift_core.errors import EmptyEntryWarning, MissingKeyWarning
 from sift_core.explanation import Chosen
@@ -34,6 +35,7 @@ from sift_core.selection.preferences import Preferences
 from sift_core.sources.multi_query import afetch_for_all, fetch_for_all
 from sift_core.text_overlap import select_texts, warn_of_one_vector
 from sift_core.token_estimate import estimated_tokens
+from sift_core.tracing import traced
 from sift_core.types import CandidatePool, FloatArray, Query, Selection
 
 DEFAULTS = ChoiceOptions()
@@ -76,6 +78,7 @@ def choose(
     return _chosen(pool, query, options, room)
 
 
+@traced(spans.select_span, spans.selected)
 def _chosen(
     pool: CandidatePool,
     query: Query,
@@ -139,6 +142,7 @@ async def achoose(
     return await asyncio.to_thread(choose, pool, query, options, room=room)
 
 
+@traced(spans.search_span, spans.searched)
 def search(
     source: CandidateSource,
     query: Query,
@@ -167,17 +171,19 @@ def search(
     """
     _check_search(query, options)
     timings: dict[str, float] = {}
-    with timed(timings, "fetch"):
+    with timed(timings, "fetch"), spans.fetch_span(source, query, options) as span:
         pool = fetch_for_all(
             source, query, options.n_candidates, filter=filter, with_words=options.words > 0
         )
+        spans.fetched(span, pool)
     left_out: set[str] = set()
     with timed(timings, "select"):
         chosen, hop = _first_choice(source, pool, query, options, left_out, room=room)
     if hop is not None:
-        with timed(timings, "hop"):
+        with timed(timings, "hop"), spans.fetch_span(source, query, options, "hop") as span:
             pool = hop.joined(chosen, hop.source.look_up(query, hop.lookups, filter=filter))
             pool = _with_vectors(pool, left_out)
+            spans.fetched(span, pool, first=len(chosen.pool))
         with timed(timings, "select"):
             record = hop.record(chosen, pool)
             if record.n_new:
@@ -186,6 +192,7 @@ def search(
     return replace(chosen, timings=timings)
 
 
+@traced(spans.search_span, spans.searched)
 async def asearch(
     source: CandidateSource,
     query: Query,
@@ -208,10 +215,11 @@ async def asearch(
     _check_search(query, options)
     timings: dict[str, float] = {}
     left_out: set[str] = set()
-    with timed(timings, "fetch"):
+    with timed(timings, "fetch"), spans.fetch_span(source, query, options) as span:
         pool = await afetch_for_all(
             source, query, options.n_candidates, filter=filter, with_words=options.words > 0
         )
+        spans.fetched(span, pool)
     with timed(timings, "select"):
         chosen: Chosen
         hop: SecondHop | None
@@ -219,9 +227,10 @@ async def asearch(
             partial(_first_choice, source, pool, query, options, left_out, room=room)
         )
     if hop is not None:
-        with timed(timings, "hop"):
+        with timed(timings, "hop"), spans.fetch_span(source, query, options, "hop") as span:
             found = await hop.source.alook_up(query, hop.lookups, filter=filter)
             pool = _with_vectors(await in_thread(partial(hop.joined, chosen, found)), left_out)
+            spans.fetched(span, pool, first=len(chosen.pool))
         with timed(timings, "select"):
             record = hop.record(chosen, pool)
             if record.n_new:

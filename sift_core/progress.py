@@ -14,6 +14,10 @@ Check: TypeAlias = Callable[[float], object]
 _check: ContextVar[Check | None] = ContextVar("sift_check", default=None)
 
 
+class Cancelled(Exception):
+    """Raised inside work that nobody waits for any more, to leave it as every other exception."""
+
+
 def check_of_work() -> Check | None:
     """Return what long steps of the work in this flow of control call on their way, or None."""
     return _check.get()

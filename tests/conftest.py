@@ -28,3 +28,16 @@ def random_model(tmp_path_factory):
     from tests.random_model import save_random_model
 
     return save_random_model(tmp_path_factory.mktemp("random_model"))
+
+
+@pytest.fixture
+def traces():
+    """The spans of a test, with a tracer provider in place."""
+    pytest.importorskip("opentelemetry.sdk", reason="needs the extra otel")
+    from tests.traces import PROVIDER, Traces, provided
+
+    found = Traces()
+    found.clear()
+    with provided(PROVIDER):
+        yield found
+    found.clear()

@@ -125,12 +125,6 @@ def chunks(
 
     Ids are the document's with "#0", "#1", … behind. A last piece of less than a quarter of
     `n_tokens` is left out unless it is the only one.
-
-    Args:
-        documents: Any number.
-        tokens_of: As in `cut`.
-        n_tokens: At least 1.
-        per_document: How many pieces of one document at most, from its beginning; None for all.
     """
     found = []
     for one in documents:
@@ -146,12 +140,6 @@ def sample(
 
     The domains take turns, so that the first half of the sample is half of every domain. A larger
     sample has all of a smaller one: an experiment can be widened.
-
-    Args:
-        documents: Any number.
-        per_domain: How many; None for all.
-        skipped: How many of each domain to leave out before: settings that are tuned on other
-            documents than they are judged on.
     """
     domains: dict[str, list[Document]] = defaultdict(list)
     for one in sorted(documents, key=lambda one: one.digest):

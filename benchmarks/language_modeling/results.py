@@ -129,11 +129,6 @@ def results_of(
 ) -> Results:
     """Return the results of one experiment; of equal (prompt, arm) the last row counts.
 
-    Args:
-        rows: The objects of a results file.
-        experiment: The digest; it may be left out where the rows have one experiment.
-        arms: Those that count beside the base model's; all if None.
-
     Raises:
         InvalidInputError: If there is no row, or of several experiments none is named.
     """

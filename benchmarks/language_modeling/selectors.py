@@ -82,16 +82,6 @@ class HullReconstructionSelector:
 
         Candidates with weights equal to 6 decimals are ordered by position. Takes
         O(iterations · n · d + n_select² · (d + n_select)) time.
-
-        Args:
-            query: Shape (d,).
-            candidates: Shape (n, d). n may be 0.
-            n_select: How many to choose, repeats counted, >= 0.
-            relevance: Disregarded; the query alone is reconstructed.
-
-        Returns:
-            `n_select` positions, fewer only for an empty pool, with the variance at the
-            query before and after each; `np.bincount(positions, minlength=n)` has the counts.
         """
         target, units = _unit_vectors(query, candidates)
         positions = np.empty(0, dtype=np.intp)
@@ -109,12 +99,6 @@ class HullReconstructionSelector:
 
         Frank–Wolfe with away steps. Takes O(n · d) time an iteration; about 100 iterations for
         n = 200.
-
-        Args:
-            target: The query's unit vector, shape (d,).
-            units: The candidates' unit vectors, shape (n, d), n >= 1.
-            max_support: End before more candidates than this have weight, >= 1, whatever
-                the gap. `select` passes its `n_select`, as the paper does.
         """
         weights = np.zeros(len(units))
         weights[_first_nearly_largest(units @ target)] = 1.0
@@ -169,11 +153,6 @@ class UncertaintySamplingSelector:
     It covers the pool evenly, wherever the query lies. So it needs a pool that a search has
     narrowed down (the paper: the 200 nearest neighbors). The query plays a part only in the
     variances reported.
-
-    Args:
-        kernel: How much one text tells about another. Default: the paper's linear kernel.
-        noise_variance: λ > 0 in squared kernel units. Default: 0.01, as in the paper.
-        allow_repeats: Whether a candidate may be chosen again. Default: False.
 
     References:
         Hübotter et al. (2025), Efficiently Learning at Test-Time, ICLR: section "Results".

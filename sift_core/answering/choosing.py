@@ -27,6 +27,7 @@ from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.explanation import Chosen, question_variances
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import Selector
+from sift_core.selection.context import ContextSelector
 from sift_core.selection.sift import SIFTSelector
 from sift_core.selection.topic import no_baseline, topic_floor, unrelated_cosine
 from sift_core.types import AnswerMode, CandidatePool, Query, StopReason
@@ -225,6 +226,12 @@ def check_mode(mode: AnswerMode, answerer: InContextAnswerer, adapter: Adapter |
             'mode "learned" needs an adapter that was learned beforehand; construct the engine '
             "with `LearningOptions(adapter=…)`, from `learn_collection` or `sift learn`"
         )
+
+
+def take_several_queries(options: ChoiceOptions, learning: LearningOptions) -> bool:
+    """Return whether the selectors of what is read and of what is learned take several queries."""
+    selectors = (options.selector or ContextSelector(), learning.selector)
+    return all(isinstance(one, ContextSelector | SIFTSelector) for one in selectors)
 
 
 def first_choice_arguments(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sift_core.answering.answer import Answer
+from sift_core.answering.answer_spans import traced_answer, traced_stream
 from sift_core.answering.choosing import (
     Choice,
     LearningOptions,
@@ -17,6 +18,7 @@ from sift_core.answering.choosing import (
     first_choice_arguments,
     make_choice,
     nothing_chosen,
+    take_several_queries,
 )
 from sift_core.answering.in_context import LARGEST_COUNT, InContextAnswerer, PromptOptions
 from sift_core.answering.model.bundled import SMOLLM2
@@ -42,8 +44,6 @@ from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions
 from sift_core.progress import timed
 from sift_core.protocols import CandidateSource, Embedder
-from sift_core.selection.context import ContextSelector
-from sift_core.selection.sift import SIFTSelector
 from sift_core.types import AnswerMode, CandidatePool, Query
 
 if TYPE_CHECKING:  # a server's model needs no torch
@@ -150,6 +150,7 @@ class AnswerEngine:
         """Length of an answer at most, in tokens, unless a question says otherwise."""
         return self._answerer.max_new_tokens
 
+    @traced_answer
     def answer(
         self,
         question: str | AnswerRequest,
@@ -172,17 +173,19 @@ class AnswerEngine:
             CandidateSourceError: If the store fails.
             AnswerError: If the model fails; it is as before.
         """
-        choice = self.choose(question, **options)
-        return self.answer_from(choice, on_text=on_text, on_step=on_step)
+        return self.answer_from(self.choose(question, **options), on_text=on_text, on_step=on_step)
 
+    @traced_answer
     async def aanswer(self, question: str | AnswerRequest, **options: Any) -> Answer:
         """Return what `answer` returns. Cancelling the task ends it at the next step."""
         return await self.aanswer_from(await self.achoose(question, **options))
 
+    @traced_stream
     def stream(self, question: str | AnswerRequest, **options: Any) -> AnswerStream:
         """Return the answer in pieces of text, as the model writes it, in another thread."""
         return self.stream_from(self.choose(question, **options))
 
+    @traced_stream
     async def astream(self, question: str | AnswerRequest, **options: Any) -> AsyncAnswerStream:
         """Return the answer in pieces of text, as the model writes it."""
         return self.astream_from(await self.achoose(question, **options))
@@ -386,8 +389,7 @@ class AnswerEngine:
 
     @property
     def _rewriter(self) -> QueryRewriter:
-        selectors = (self.options.selector or ContextSelector(), self.learning.selector)
-        several = all(isinstance(one, ContextSelector | SIFTSelector) for one in selectors)
+        several = take_several_queries(self.options, self.learning)
         return QueryRewriter(self.query_rewriting, several, self._answerer.writer, self.generator)
 
     @property

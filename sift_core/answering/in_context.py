@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from sift_core.answering.answer import Answer, Citation
+from sift_core.answering.answer_spans import write_span, write_traced, written
 from sift_core.answering.cost_model import PolicyFeatures
 from sift_core.answering.model.text_model import (
     CHUNK_SEPARATOR,
@@ -271,7 +272,9 @@ class InContextAnswerer:
         """
         started = time.perf_counter()
         used = self.used(query, chunks)
-        generation = (self.generator or self.language_model).generate(
+        generation = write_traced(
+            self.generator or self.language_model,
+            self.writer.name,
             self.prompt_for(query, used),
             max_new_tokens=self.max_new_tokens,
             on_text=on_text,
@@ -293,11 +296,11 @@ class InContextAnswerer:
             return [self.answer(query, chunks) for query in queries]
         started = time.perf_counter()
         used = [self.used(query, chunks) for query in queries]
-        generations = self.local_model.generate_batch(
-            [self.prompt_for(query, read) for query, read in zip(queries, used, strict=True)],
-            max_new_tokens=self.max_new_tokens,
-            **self.generation,
-        )
+        prompts = [self.prompt_for(query, read) for query, read in zip(queries, used, strict=True)]
+        settings = {"max_new_tokens": self.max_new_tokens, **self.generation}
+        with write_span(self.local_model, self.writer.name, prompts, settings) as span:
+            generations = self.local_model.generate_batch(prompts, **settings)
+            written(span, generations)
         seconds = time.perf_counter() - started
         return [
             self._answer(generation, read, seconds)

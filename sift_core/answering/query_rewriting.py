@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+from sift_core.answering.answer_spans import write_traced
 from sift_core.answering.model.text_model import TextGenerator, TextModel
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import OnStep, run_in_worker
@@ -148,8 +149,13 @@ class QueryRewriter:
                 break
         else:
             return None
-        generation = (self.generator or self.language_model).generate(
-            prompt, max_new_tokens=MOST_TOKENS, stop=["\n"], stopping_criteria=[go_on]
+        generation = write_traced(
+            self.generator or self.language_model,
+            self.language_model.name,
+            prompt,
+            max_new_tokens=MOST_TOKENS,
+            stop=["\n"],
+            stopping_criteria=[go_on],
         )
         text = self._plain(generation.text)
         asked = f"{request.question} {_earlier_questions(request.history)[-1]}"

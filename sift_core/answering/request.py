@@ -17,6 +17,7 @@ from sift_core.checks import (
     check_question,
     short_repr,
 )
+from sift_core.choice_spans import embeddings_span
 from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import Embedder
@@ -132,7 +133,8 @@ class AnswerRequest:
         """Return the question and its history, embedded if there is something to do it."""
         if embedder is None:
             return Query(text=self.question, history=self.history)
-        asked = queries_of(self.searched_for, embedder)
+        with embeddings_span(embedder, self.searched_for):
+            asked = queries_of(self.searched_for, embedder)
         return replace(asked, text=self.question, history=self.history)
 
     @property

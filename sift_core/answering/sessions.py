@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sift_core.answering.answer import Answer
+from sift_core.answering.answer_spans import learn_span, learned, read_span
 from sift_core.answering.choosing import Choice, LearningOptions, check_mode
 from sift_core.answering.cost_model import READING
 from sift_core.answering.in_context import InContextAnswerer
@@ -180,7 +181,7 @@ class Session:
             AnswerError: If the model fails.
         """
         timings = dict(self.timings)
-        with timed(timings, "read"):
+        with timed(timings, "read"), read_span(self.answerer.language_model.name):
             answerer = replace(self.answerer, prefix=self._prefix())
         return replace(self, answerer=answerer, timings=timings)
 
@@ -283,11 +284,13 @@ def prepare_session(
 
         language_model = answerer.local_model
         settings = learning.settings_of(choice.effort).within(choice.seconds_to_learn())
-        with timed(timings, "fine_tune"):
+        name = language_model.name
+        with timed(timings, "fine_tune"), learn_span(name, len(lessons)) as span:
             tuned = fine_tune_cached(
                 language_model, lessons, settings, learning.cache, on_step=on_step
             )
             language_model.verify_base()
+            learned(span, tuned.report)
     if choice.refuses:
         answerer = replace(answerer, generator=RefusalWriter())
     return Session(

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from sift_core.answering.answer import Answer
+from sift_core.answering.answer_spans import end_stream, span_of_stream
 from sift_core.errors import AnswerError, InvalidInputError
-from sift_core.progress import checked
+from sift_core.progress import Cancelled, checked
+from sift_core.tracing import Span
 
 T = TypeVar("T")
 OnText: TypeAlias = Callable[[str], object]
@@ -32,10 +34,6 @@ Submit: TypeAlias = Callable[..., "Future[None]"]
 _exiting = threading.Event()
 if hasattr(threading, "_register_atexit"):
     threading._register_atexit(_exiting.set)
-
-
-class _Cancelled(Exception):
-    """Raised inside the worker, to leave the model as every other exception does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +92,16 @@ def _checking(cancelled: threading.Event) -> OnStep:
 
     def check(_: float) -> None:
         if cancelled.is_set() or _exiting.is_set():
-            raise _Cancelled
+            raise Cancelled
 
     return check
 
 
 def _feed(
-    produce: Produce, put: Callable[[str | _End], object], cancelled: threading.Event
+    produce: Produce,
+    put: Callable[[str | _End], object],
+    cancelled: threading.Event,
+    span: Span,
 ) -> None:
     """Compute an answer and put its pieces and its end.
 
@@ -113,16 +114,18 @@ def _feed(
         try:
             put(piece)
         except RuntimeError as error:  # the reader's event loop is closed
-            raise _Cancelled from error
+            raise Cancelled from error
 
+    cause: BaseException | None = None
     try:
         check(0.0)
         with checked(check):
             end = _End(answer=produce(on_text, check))
-    except _Cancelled:
-        end = _End()
+    except Cancelled as error:
+        end, cause = _End(), error
     except BaseException as error:  # the reader raises it
-        end = _End(error=error)
+        end, cause = _End(error=error), error
+    end_stream(span, end.answer, cause)
     with suppress(RuntimeError):  # the reader's event loop is closed
         put(end)
 
@@ -136,7 +139,8 @@ class _Stream:
         self._cancelled = threading.Event()
         self._put = put
         self._end: _End | None = None
-        self._job: Future[None] = submit(_feed, produce, put, self._cancelled)
+        self._span = span = span_of_stream()
+        self._job: Future[None] = submit(_feed, produce, put, self._cancelled, span)
 
     def __del__(self) -> None:
         cancelled = getattr(self, "_cancelled", None)  # None where there is no event loop
@@ -165,6 +169,7 @@ class _Stream:
         """Return whether the job never began; if it did, it ends at its next layer or step."""
         self._cancelled.set()
         if is_cancelled := self._job.cancel():
+            self._span.end(Cancelled())
             with suppress(RuntimeError):  # the reader's event loop is closed
                 self._put(_End())  # the job puts none, and somebody else may wait for one
         self._end = self._end or _End()

@@ -17,6 +17,7 @@ from sift_core.cli.models import load_embedder
 from sift_core.cli.output import Terminal
 from sift_core.cli.settings import origin_of
 from sift_core.cli.stores import NoIndexError, open_for_writing, open_with_embedder
+from sift_core.cli.traces import sent_traces
 from sift_core.errors import MissingKeyWarning, UndatedWarning
 from sift_core.options import ChoiceOptions
 
@@ -98,6 +99,7 @@ def mcp(
     if write and options.newest is None:
         options = replace(options, newest="date")
     with ExitStack() as stack:
+        stack.enter_context(sent_traces())
         access = access_to(host, key_of(), no_auth=no_auth) if http else {}
         listener = stack.enter_context(listener_at(host, port)) if http else None
         stores = [_opened(stack, store, embedder, layout, may_be_new=write)]

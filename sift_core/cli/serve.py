@@ -16,6 +16,7 @@ from sift_core.cli import options as flags
 from sift_core.cli.engine import load_engine
 from sift_core.cli.output import Terminal
 from sift_core.cli.stores import open_with_embedder
+from sift_core.cli.traces import sent_traces
 from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
 from sift_core.service.server import listener_at, serve_at
@@ -250,6 +251,7 @@ def opened_app(
             )
             if server is not None:
                 engine = engine_of_server(engine, server, app.vllm_max_rank)
+        stack.enter_context(sent_traces())
         yield create_app(engine, source=opened.source, embedder=opened.embedder, settings=settings)
 
 

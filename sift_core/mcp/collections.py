@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sift_core.choice import search
+from sift_core.choice_spans import embeddings_span
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions
@@ -54,7 +55,8 @@ class Collection:
         self, texts: Sequence[str], options: ChoiceOptions, conditions: Mapping[str, Any]
     ) -> Chosen | None:
         """Return the choice for one or more questions; None if nothing is stored."""
-        query = queries_of(texts, self._embedder)
+        with embeddings_span(self._embedder, texts):
+            query = queries_of(texts, self._embedder)
         try:
             with self._turn:
                 source = self._current()

@@ -58,4 +58,5 @@ def http_app(tools: Tools, settings: ServiceSettings) -> ASGIApp:
     app = server_of(tools).streamable_http_app(
         json_response=True, stateless_http=True, transport_security=security
     )
-    return Guard(app, settings=settings, metrics=Metrics())
+    # The SDK makes a span of each message, which knows the agent's trace.
+    return Guard(app, settings=settings, metrics=Metrics(), quiet_paths=("/mcp",))

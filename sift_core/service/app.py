@@ -83,6 +83,8 @@ def create_app(
         docs_url=None,  # these two load from afar
         redoc_url=None,
         redirect_slashes=False,  # `Guard` takes them away
+        # `Guard` makes the span of a request, without texts of errors. Old versions ignore this.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
     for routes in (status_router, openai_router, rerank_router, search_router):

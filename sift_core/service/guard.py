@@ -29,7 +29,9 @@ from sift_core.service.errors import (
 )
 from sift_core.service.http import JsonAnswer
 from sift_core.service.metrics import Metrics
+from sift_core.service.request_span import record_response, request_span
 from sift_core.service.settings import ServiceSettings
+from sift_core.tracing import Span
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -43,7 +45,7 @@ _TEI_TYPES = {422: "Validation", 424: "Backend", 429: "Overloaded", 503: "Unheal
 
 
 class Guard:
-    """Names, times and counts each request, and answers every error that a route raises.
+    """Names, times, counts and traces requests, and answers every error that a route raises.
 
     A route's work ends when its client goes away.
 
@@ -54,7 +56,9 @@ class Guard:
         app: All routes.
         settings: The key and the limits.
         metrics: Counts each request.
-        open_paths: Paths that need no key beside /health and /ready. Default: none.
+        open_paths: Paths that need no key beside /health and /ready, and have no span. Default:
+            none.
+        quiet_paths: Further paths whose requests have no span, beside /metrics. Default: none.
     """
 
     def __init__(
@@ -64,9 +68,11 @@ class Guard:
         settings: ServiceSettings,
         metrics: Metrics,
         open_paths: Collection[str] = (),
+        quiet_paths: Collection[str] = (),
     ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._open_paths = OPEN | set(open_paths)
+        self._quiet_paths = self._open_paths | {"/metrics", *quiet_paths}
         self._room = HELD_BODIES * settings.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,8 +80,12 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = time.perf_counter()
         scope = {**scope, "path": scope["path"].rstrip("/") or "/"}
+        with request_span(scope, is_quiet=scope["path"] in self._quiet_paths) as span:
+            await self._serve(scope, receive, send, span)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, span: Span) -> None:
+        started = time.perf_counter()
         headers: dict[bytes, bytes] = dict(scope["headers"])
         name = headers.get(b"x-request-id", b"")
         if not _REQUEST_ID.fullmatch(name):
@@ -99,7 +109,9 @@ class Guard:
         finally:
             self._room += exchange.n_held
             # A template such as "/v1/rerank"; never what clients make up, which has no end.
-            route = getattr(scope.get("route"), "path", None) or "other"
+            template = getattr(scope.get("route"), "path", None)
+            record_response(span, scope, exchange.status, template)
+            route = template or "other"
             self._metrics.requests.labels(route, str(exchange.status)).inc()
             self._metrics.request_seconds.labels(route).observe(time.perf_counter() - started)
 

@@ -23,6 +23,7 @@ from fastapi.responses import StreamingResponse
 from sift_core.answering.answer import Answer
 from sift_core.answering.chats import chat_request
 from sift_core.answering.request import AnswerRequest
+from sift_core.choice_spans import embeddings_span
 from sift_core.errors import InvalidInputError
 from sift_core.explanation import number_or_none
 from sift_core.service.answers import Answering, Done, fit_to_window
@@ -131,7 +132,8 @@ async def _embedded(service: Service, body: EmbeddingRequest) -> str:
         return base64.b64encode(np.asarray(row, dtype="<f4").tobytes()).decode()
 
     def embed() -> tuple[str, int]:
-        vectors = embedder.embed_documents(texts, go_on=from_thread.check_cancelled)
+        with embeddings_span(embedder, texts):
+            vectors = embedder.embed_documents(texts, go_on=from_thread.check_cancelled)
         if body.dimensions not in (None, vectors.shape[1]):
             raise RefusedError(
                 f"`dimensions` must be {vectors.shape[1]}, those of this model; leave it out",

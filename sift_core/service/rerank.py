@@ -17,6 +17,7 @@ from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
 from sift_core.checks import as_finite_array, short_repr
 from sift_core.choice import choose
+from sift_core.choice_spans import embeddings_span
 from sift_core.errors import InvalidInputError
 from sift_core.option_fields import LIVE, with_option_fields
 from sift_core.options import ChoiceOptions
@@ -271,16 +272,21 @@ async def _ranked(
                 raise InvalidInputError("`query` is empty; ask something")
             positions = [i for i, text in enumerate(texts) if text.strip()]  # others have no vector
             embedder, go_on = service.needed_embedder(), from_thread.check_cancelled
-            question = embedder.embed_query(request.query)
-            vectors = np.empty((0, len(question)), dtype=np.float32)
+            filled = [texts[i] for i in positions]
+            with embeddings_span(embedder, [request.query, *filled]):
+                question = embedder.embed_query(request.query)
+                vectors = np.empty((0, len(question)), dtype=np.float32)
+                if positions:
+                    vectors = embedder.embed_documents(filled, go_on=go_on)
             if positions:
-                vectors = embedder.embed_documents([texts[i] for i in positions], go_on=go_on)
-                filled = np.flatnonzero(vectors.any(axis=1))  # a model may not know any word
-                vectors, positions = vectors[filled], [positions[i] for i in filled.tolist()]
+                known = np.flatnonzero(vectors.any(axis=1))  # a model may not know any word
+                vectors, positions = vectors[known], [positions[i] for i in known.tolist()]
             go_on()
             n_tokens = embedder.n_tokens([request.query, *texts])
         elif question is None:
-            question = service.needed_embedder().embed_query(request.query)
+            embedder = service.needed_embedder()
+            with embeddings_span(embedder, [request.query]):
+                question = embedder.embed_query(request.query)
         query = Query(text=request.query, embedding=_checked(question, vectors))
         if not (is_filled := vectors.any(axis=1)).all():
             empty = [positions[row] for row in np.flatnonzero(~is_filled).tolist()]

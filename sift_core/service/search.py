@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
 from sift_core.choice import TITLES, asearch, compare_methods
+from sift_core.choice_spans import embeddings_span
 from sift_core.errors import SiftError
 from sift_core.explanation import Chosen
 from sift_core.option_fields import LIVE, with_option_fields
@@ -30,6 +31,7 @@ from sift_core.service.http import (
 from sift_core.service.metadata import Filter, filter_for, missing_keys, title_and_url
 from sift_core.service.state import Service
 from sift_core.sources.multi_query import queries_of
+from sift_core.types import Query
 
 FEW = 50  # documents whose keys are shown where a filter lets none pass. Guess.
 
@@ -83,7 +85,12 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     options = request.choice_options(selector=selector)
     started = time.perf_counter()
     texts = request.queries or [request.query]
-    query = await service.in_thread("embed", lambda: queries_of(texts, embedder))
+
+    def embed() -> Query:
+        with embeddings_span(embedder, texts):
+            return queries_of(texts, embedder)
+
+    query = await service.in_thread("embed", embed)
     embed_s = time.perf_counter() - started
     chosen = await asearch(
         source,

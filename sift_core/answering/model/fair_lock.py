@@ -12,6 +12,7 @@ from typing import Any, ParamSpec
 from weakref import WeakKeyDictionary
 
 from sift_core.errors import BusyError
+from sift_core.tracing import carried
 
 N_WORKERS = 4  # guess; each that fine-tunes holds an adapter and Adam's two moments of it
 MAX_QUEUED = 64  # guess: several minutes of fine-tuning on a GPU
@@ -104,7 +105,7 @@ class Workers:
         self.renew()
 
     def submit(self, call: Callable[P, None], *args: P.args, **options: P.kwargs) -> Future[None]:
-        """Run `call` in a worker thread.
+        """Run `call` in a worker thread, as a part of the current span.
 
         Raises:
             BusyError: If `MAX_QUEUED` calls wait already.
@@ -116,7 +117,7 @@ class Workers:
                 f"at once"
             )
         try:
-            job: Future[None] = self._pool.submit(call, *args, **options)
+            job: Future[None] = self._pool.submit(carried(call), *args, **options)
         except BaseException:
             places.release()
             raise

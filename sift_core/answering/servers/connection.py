@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 from sift_core.addresses import http_client, retry_after
 from sift_core.answering.model.text_model import Generation
 from sift_core.answering.model.thoughts import BEGIN, split_thoughts
-from sift_core.checks import as_count, as_number, check_flag, check_text, short_repr
+from sift_core.checks import as_count, as_number, check_text
 from sift_core.errors import GeneratorError, InvalidInputError, MissingDependencyError
+from sift_core.tracing import trace_headers
 
 try:
     import httpx
@@ -22,7 +23,6 @@ except ImportError as error:
 
 # JSON of another shape, or nested too deeply
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 _LONGEST_MESSAGE = 500  # characters of a server's message; a guess
 _POLL_S = 0.05  # between looks at whether a text is still wanted
 _CHARACTERS = 64  # of a token at most; of prose four or five
@@ -77,10 +77,8 @@ class Connection:
         self.url, self.called, self._error, self._api_key = url, called, error, api_key
         self._timeout_s = as_number("timeout_s", timeout_s, above=0)
         # What the environment says of OpenAI's own accounts is not for this server.
-        headers = {name: openai.Omit() for name in ("OpenAI-Organization", "OpenAI-Project")}
-        if api_key is None:
-            headers["Authorization"] = openai.Omit()
-        self._request: dict[str, Any] = {"options": {"headers": headers}}
+        omitted = ["OpenAI-Organization", "OpenAI-Project", *([] if api_key else ["Authorization"])]
+        self._headers = {name: openai.Omit() for name in omitted}
         self._options: dict[str, Any] = {
             "base_url": url,
             "api_key": api_key or "none",
@@ -196,7 +194,7 @@ class Connection:
         before another try, can be cancelled, which closes the connection.
         """
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        end, kind, n_events = object(), "", 0
+        end, kind, n_events, request = object(), "", 0, self._request
 
         async def read() -> None:
             nonlocal kind
@@ -210,7 +208,7 @@ class Connection:
                         body=body,
                         stream=True,
                         stream_cls=openai.AsyncStream[object],
-                        **self._request,
+                        **request,
                     )
                     async with stream:
                         kind = stream.response.headers.get("content-type", "")
@@ -252,6 +250,11 @@ class Connection:
             text = text.replace(self._api_key, "***")
         text = "".join(c if c.isprintable() else " " for c in text[: 4 * _LONGEST_MESSAGE])
         return " ".join(text.split())[:_LONGEST_MESSAGE]
+
+    @property
+    def _request(self) -> dict[str, Any]:
+        """Return the headers of a request, which is a part of the current span."""
+        return {"options": {"headers": {**self._headers, **trace_headers()}}}
 
     def _made(self, kind: Callable[..., Any]) -> Any:
         return http_client(lambda **environment: kind(**self._http, **environment), self.url)
@@ -363,38 +366,3 @@ def check_url(name: str, url: str) -> httpx.URL:
             f"`{name}` must have no password, query or fragment; pass a key as `api_key`"
         )
     return parsed
-
-
-def sampling_fields(options: Mapping[str, Any], called: str) -> dict[str, Any]:
-    """Return the fields of a request for options of `LanguageModel.generate`.
-
-    Raises:
-        InvalidInputError: If an option has no counterpart there, or is out of its range.
-    """
-    rest = dict(options)
-    penalty, is_sampled = rest.pop("repetition_penalty", None), rest.pop("do_sample", False)
-    check_flag("do_sample", is_sampled)
-    settings = {name: rest.pop(name, None) for name in (*SAMPLING, "seed")}
-    for name, value in settings.items():
-        if value is not None:
-            as_number(name, value, minimum=-1 if name == "top_k" else 0)
-    if penalty is not None:
-        as_number("repetition_penalty", penalty, above=0)
-    processors = [*(rest.pop("logits_processor", None) or [])]
-    if rest or not all(hasattr(one, "seed") for one in processors):
-        names = ", ".join(sorted(rest)) or "logits_processor"
-        raise InvalidInputError(
-            f"{called} is not asked for {short_repr(names)} from here; there are do_sample, "
-            f"{', '.join(SAMPLING)}, seed, repetition_penalty and what `seeded` returns"
-        )
-    if processors:
-        noise = processors[0]
-        settings = {"temperature": noise.temperature, "top_p": noise.top_p, "seed": noise.seed}
-    elif not is_sampled:
-        if named := [name for name in SAMPLING if settings[name] not in (None, 0, 1)]:
-            raise InvalidInputError(
-                f"{named} are for sampling; pass `do_sample=True` too, or leave them out"
-            )
-        settings = {"temperature": 0.0}
-    settings["repetition_penalty"] = penalty
-    return {name: value for name, value in settings.items() if value is not None}

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from sift_core.answering.model.fair_lock import lock_and_workers
 from sift_core.answering.model.text_model import Generation, Prompt, as_conversation, check_stop
-from sift_core.answering.servers.connection import Connection, check_url, latch, sampling_fields
+from sift_core.answering.servers.connection import Connection, check_url, latch
+from sift_core.answering.servers.sampling import sampling_fields
 from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import GeneratorError, InvalidInputError
 from sift_core.token_estimate import estimated_tokens
@@ -65,6 +66,7 @@ class OpenAIGenerator:
     """
 
     takes_adapters = False  # as of `TextModel`
+    provider_name = "openai"  # in traces: whose API it is
 
     def __init__(
         self,

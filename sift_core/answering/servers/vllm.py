@@ -25,7 +25,6 @@ from sift_core.answering.servers.connection import (
     check_url,
     latch,
     message_of,
-    sampling_fields,
 )
 
 # isort: split
@@ -35,6 +34,7 @@ from sift_core.answering.model.layers import active
 from sift_core.answering.model.prefix_cache import Prefix
 from sift_core.answering.model.text_model import Generation, Prompt, check_stop
 from sift_core.answering.model.weights_fingerprint import digest_of
+from sift_core.answering.servers.sampling import sampling_fields
 from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import AdapterServerError, InvalidInputError, SiftError
 
@@ -62,6 +62,8 @@ class VllmGenerator:
         server: A server that runs the engine's model.
         language_model: The engine's model.
     """
+
+    provider_name = "vllm"  # in traces
 
     def __init__(self, server: VllmServer, language_model: LanguageModel) -> None:
         self._server, self._language_model = server, language_model
