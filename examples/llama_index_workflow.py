@@ -88,7 +88,8 @@ async def main() -> None:
     llm = EngineLLM(AnswerEngine.from_pretrained())  # your model goes here
     print(QUESTION)
     for sift in (False, True):
-        answered = await HelpDesk(index, llm, sift=sift).run(start_event=Question(question=QUESTION))
+        desk = HelpDesk(index, llm, sift=sift)
+        answered = await desk.run(start_event=Question(question=QUESTION))
         print("\nSIFT" if sift else "\nnearest neighbours")
         for node in answered.nodes:
             print(f"  {node.text}{reason_of(node)}")
