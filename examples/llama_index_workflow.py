@@ -33,7 +33,7 @@ TEXTS = [
 ]
 
 
-class Asked(StartEvent):
+class Question(StartEvent):
     question: str
 
 
@@ -62,9 +62,9 @@ class HelpDesk(Workflow):
         self.reranker = SIFTReranker(top_n=n, index=index)
 
     @step
-    async def retrieve(self, asked: Asked) -> Retrieved:
-        nodes = await self.retriever.aretrieve(asked.question)
-        return Retrieved(question=asked.question, nodes=nodes)
+    async def retrieve(self, event: Question) -> Retrieved:
+        nodes = await self.retriever.aretrieve(event.question)
+        return Retrieved(question=event.question, nodes=nodes)
 
     @step
     async def choose(self, found: Retrieved) -> Chosen:
@@ -88,7 +88,8 @@ async def main() -> None:
     llm = EngineLLM(AnswerEngine.from_pretrained())  # your model goes here
     print(QUESTION)
     for sift in (False, True):
-        answered = await HelpDesk(index, llm, sift=sift).run(start_event=Asked(question=QUESTION))
+        desk = HelpDesk(index, llm, sift=sift)
+        answered = await desk.run(start_event=Question(question=QUESTION))
         print("\nSIFT" if sift else "\nnearest neighbours")
         for node in answered.nodes:
             print(f"  {node.text}{reason_of(node)}")

@@ -43,15 +43,13 @@ def main() -> int:
     until = time.monotonic() + 60 * arguments.minutes
     if not (arguments.dry_run or torch.cuda.is_available()):
         parser.error("PyTorch finds no CUDA device here; --dry-run needs none")
-    site, incomplete = install(arguments.carried)
+    site, failures = install(arguments.carried)
     sys.path.insert(0, str(site))  # so that the record has the versions of what was carried
     made_with = environment(PACKAGES, folder=Path(__file__).parent)
     if made_with["commit"] == "unknown":
         made_with["commit"] = prepared_commit(arguments.carried)
     record = Record(path=arguments.json, made_with=made_with)
-    record.rows += [
-        {"section": "carrying", "skipped": f"{name} lacks pieces"} for name in incomplete
-    ]
+    record.rows += [{"section": "carrying", "skipped": failure} for failure in failures]
     dry = ["--dry-run"] if arguments.dry_run else []
     command = [sys.executable, "-m", "benchmarks.gpu.section", *dry]
     sections = [

@@ -89,16 +89,21 @@ def unpack(folder: Path, to: Path) -> list[str]:
 
 
 def install(folder: Path) -> tuple[Path, list[str]]:
-    """Install the carried wheels that this machine lacks; return where, and what stays missing."""
+    """Install the carried wheels that this machine lacks; return where, and what failed.
+
+    A wheel that fails, for instance since it is for another Python, leaves the others alone.
+    """
     wheels, site = folder / "wheels", folder / "site"
     for old in (wheels, site):
         shutil.rmtree(old, ignore_errors=True)
-    incomplete = unpack(folder, wheels)
-    lacking = [str(wheel) for wheel in wheels.glob("*.whl") if find_spec(module_of(wheel)) is None]
-    if lacking:
-        options = ["--quiet", "--no-index", "--no-deps", "--target", str(site)]
-        subprocess.run([sys.executable, "-m", "pip", "install", *options, *lacking], check=True)
-    return site, incomplete
+    failures = [f"{name} lacks pieces" for name in unpack(folder, wheels)]
+    options = ["--quiet", "--no-index", "--no-deps", "--target", str(site)]
+    for wheel in sorted(wheels.glob("*.whl")):
+        if find_spec(module_of(wheel)) is None:
+            command = [sys.executable, "-m", "pip", "install", *options, str(wheel)]
+            if code := subprocess.run(command).returncode:
+                failures.append(f"pip could not install {wheel.name}: exit status {code}")
+    return site, failures
 
 
 def module_of(wheel: Path) -> str:
@@ -110,8 +115,8 @@ def module_of(wheel: Path) -> str:
 def prepared_commit(folder: Path) -> str:
     """Return the commit at which parcels were packed, for a machine without git."""
     file = folder / "1" / PREPARED
-    told = file.read_text(encoding="utf-8") if file.is_file() else '{"commit": "unknown"}'
-    return str(json.loads(told)["commit"])
+    prepared = file.read_text(encoding="utf-8") if file.is_file() else '{"commit": "unknown"}'
+    return str(json.loads(prepared)["commit"])
 
 
 def _in_parcels(folder: Path) -> Iterator[Path]:

@@ -38,8 +38,8 @@ def measure(report: Report, device: torch.device, *, tiny: bool) -> None:
         return
     wheels = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(FOLDER / "wheels")}
     with tempfile.TemporaryDirectory() as folder:
-        record = Path(folder) / "completion.json"
-        command = [sys.executable, "-m", MODULE, "--results", f"{folder}/results.jsonl"]
+        record, results = Path(folder) / "completion.json", Path(folder) / "results.jsonl"
+        command = [sys.executable, "-m", MODULE, "--results", str(results)]
         if tiny:
             subprocess.run([*command, *OPTIONS, "--help"], check=True, stdout=subprocess.DEVNULL)
             report.skip(MODULE, "a dry run asks whether its options are known, and no more")
@@ -49,6 +49,9 @@ def measure(report: Report, device: torch.device, *, tiny: bool) -> None:
             subprocess.run([*command, *OPTIONS], check=True, env=os.environ | wheels, timeout=left)
         except subprocess.TimeoutExpired:
             print("The time is over: the report is of what was measured.", flush=True)
+        if not results.is_file():
+            report.skip(MODULE, "the time did not suffice for one body")
+            return
         subprocess.run([*command, "--report", "--json", str(record)], check=True)
         for row in loads(record.read_text(encoding="utf-8"))["rows"]:
             report.add(**row)

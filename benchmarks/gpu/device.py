@@ -51,8 +51,8 @@ def driver_facts() -> dict[str, str]:
     fields = "driver_version,memory.total"
     command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-        driver, memory = told.stdout.splitlines()[0].split(", ")
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        driver, memory = printed.stdout.splitlines()[0].split(", ")
     except (OSError, ValueError, IndexError, subprocess.SubprocessError):
         return {"driver": "unknown"}
     return {"driver": driver, "memory": memory}

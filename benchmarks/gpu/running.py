@@ -107,9 +107,9 @@ def run_section(
         if is_late and process.returncode:
             status |= {"status": "too late", "error": f"it took more than {limit_s:.0f} s"}
         elif process.returncode:
-            told = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            print("\n".join(told[-N_ERROR_LINES:]), flush=True)
-            last = told[-1] if told else "it printed nothing"
+            printed = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            print("\n".join(printed[-N_ERROR_LINES:]), flush=True)
+            last = printed[-1] if printed else "it printed nothing"
             status |= {"status": "failed", "error": f"exit status {process.returncode}: {last}"}
         return status
 

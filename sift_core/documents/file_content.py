@@ -22,6 +22,7 @@ from sift_core.documents.finding import (
     NOTEBOOK_SUFFIX,
     OFFICE_SUFFIXES,
     PDF_SUFFIX,
+    WITHOUT_MACROS,
     FoundFile,
     SkipError,
     SkippedPath,
@@ -33,7 +34,7 @@ from sift_core.documents.scripts import lowered, raised
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.types import Document
 
-_PAGED = (PDF_SUFFIX, ".pptx")
+_PAGED = (PDF_SUFFIX, ".pptx", ".pptm")
 _SMALL = re.compile(r" *(\S{1,8})(\s*)")  # what may be an exponent or a footnote's mark
 
 
@@ -96,7 +97,7 @@ def _pages(content: bytes, suffix: str) -> tuple[TextFormat, list[str]]:
 
 def _converted(content: bytes, suffix: str) -> list[str]:
     """Return the pages of a file as Markdown. What reads its format is imported here."""
-    match suffix:
+    match WITHOUT_MACROS.get(suffix, suffix):
         case ".docx":
             from sift_core.documents.office.word import markdown_of_docx
 

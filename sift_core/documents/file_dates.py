@@ -20,6 +20,7 @@ from sift_core.documents.finding import (
     HTML_SUFFIXES,
     OFFICE_SUFFIXES,
     PDF_SUFFIX,
+    WITHOUT_MACROS,
     FoundFile,
     SkipError,
 )
@@ -60,6 +61,7 @@ def date_of_content(content: bytes, text: str, suffix: str) -> dict[str, str]:
         text: The text that was read of it.
         suffix: Of its name, in lower case.
     """
+    suffix = WITHOUT_MACROS.get(suffix, suffix)
     if suffix == PDF_SUFFIX:
         kind, values = "pdf", _of_pdf(content)
     elif suffix in HTML_SUFFIXES:

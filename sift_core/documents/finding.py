@@ -15,7 +15,8 @@ from sift_core.errors import InvalidInputError
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 PDF_SUFFIX = ".pdf"
 NOTEBOOK_SUFFIX = ".ipynb"
-OFFICE_SUFFIXES = (".docx", ".pptx", ".xlsx", ".epub")
+WITHOUT_MACROS = {".docm": ".docx", ".pptm": ".pptx", ".xlsm": ".xlsx"}  # no macro is run
+OFFICE_SUFFIXES = (".docx", ".pptx", ".xlsx", ".epub", *WITHOUT_MACROS)
 SUFFIXES = (*FORMAT_OF_SUFFIX, *HTML_SUFFIXES, PDF_SUFFIX, NOTEBOOK_SUFFIX, *OFFICE_SUFFIXES)
 MAX_BYTES = 50_000_000  # a guess: a thousand pages of PDF with figures; text as long is a dump
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sift_core.documents.headings import Span, fences
@@ -91,6 +91,109 @@ def leave_room_for_header(
     elif text[slice(*behind)].strip():
         rows.append(behind)
     return [*spans[:first], *parts, *rows, *spans[last + 1 :]]
+
+
+_NUMBER = re.compile(r"\W*\d")
+_MAX_HEADER = 5_000  # characters of a header that is joined from several rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A cell of a table, at its first column.
+
+    Args:
+        text: What it shows.
+        n_columns: How many columns it is merged over. Default: 1.
+        is_number: Whether it is a number, which names nothing. Default: False.
+        is_repeated: Whether it is merged over rows and began in one above. Default: False.
+    """
+
+    text: str
+    n_columns: int = 1
+    is_number: bool = False
+    is_repeated: bool = False
+
+
+def text_cell(text: str, *, n_columns: int = 1, is_repeated: bool = False) -> Cell:
+    """Return a cell of which only the text is known; one that begins with a digit is a number."""
+    is_number = _NUMBER.match(text) is not None
+    return Cell(text=text, n_columns=n_columns, is_number=is_number, is_repeated=is_repeated)
+
+
+def table_with_header(rows: Sequence[Mapping[int, Cell]], columns: Sequence[int]) -> str:
+    """Return a table of Markdown whose header has one row, joined from those that are its header.
+
+    Args:
+        rows: The cells of each row by their first columns.
+        columns: Which columns there are, in order.
+    """
+    length = header_length(rows)
+    body = [[row[one].text if one in row else "" for one in columns] for row in rows[length:]]
+    return markdown_table([joined_header(rows[:length], columns), *body])
+
+
+def header_length(rows: Sequence[Mapping[int, Cell]], *, marked: int = 1) -> int:
+    """Return how many of the first rows are the header of a table.
+
+    A row belongs to the header if the one above has a cell that is merged over columns, and the row
+    names those columns: nothing stands below a filled cell of one column. A row of numbers does so
+    if a cell that is merged over rows reaches into it. One row at least is left for the body. A
+    header that would be longer than 5,000 characters has one row, since each chunk repeats it.
+
+    Args:
+        rows: The cells of each row by their first columns.
+        marked: How many rows the document marks as the header. Default: 1.
+    """
+    length = max(1, marked)
+    while length < len(rows) - 1 and _names_columns(rows[length], rows[length - 1]):
+        length += 1
+    n_characters = sum(
+        len(cell.text) * cell.n_columns for row in rows[:length] for cell in row.values()
+    )
+    return length if n_characters <= _MAX_HEADER else 1
+
+
+def _names_columns(row: Mapping[int, Cell], above: Mapping[int, Cell]) -> bool:
+    behind = max(row, default=0) + 1
+    filled = {
+        column + i: cell
+        for column, cell in above.items()
+        if cell.text
+        for i in range(min(cell.n_columns, behind - column))
+    }
+    own = {column: cell for column, cell in row.items() if cell.text and not cell.is_repeated}
+    is_named = len(own) < sum(bool(cell.text) for cell in row.values()) or not any(
+        cell.is_number for cell in own.values()
+    )
+    return (
+        any(cell.n_columns > 1 and not cell.is_repeated for cell in above.values())
+        and is_named
+        and bool(own)
+        and all(column not in filled or filled[column].n_columns > 1 for column in own)
+    )
+
+
+def joined_header(rows: Sequence[Mapping[int, Cell]], columns: Sequence[int]) -> list[str]:
+    """Return the rows of a header as one: "Q1 Jan" below "Q1" merged over two columns.
+
+    Args:
+        rows: The cells of each row by their first columns.
+        columns: Which columns there are, in order. In a header of one row, a cell that is merged
+            over columns stands in the first of them alone.
+    """
+    is_joined, behind = len(rows) > 1, columns[-1] + 1
+    spread = [
+        {
+            column + i: cell.text
+            for column, cell in row.items()
+            for i in range(min(cell.n_columns, behind - column) if is_joined else 1)
+        }
+        for row in rows
+    ]
+    return [
+        " ".join(dict.fromkeys(filter(None, (row.get(column, "") for row in spread))))
+        for column in columns
+    ]
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:

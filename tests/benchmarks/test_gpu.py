@@ -117,6 +117,18 @@ def test_what_does_not_fit_is_carried_in_pieces_and_one_that_lacks_a_piece_is_le
 
 
 @pytest.mark.slow
+def test_a_wheel_for_another_python_leaves_the_others_alone(tmp_path):
+    parcels = tmp_path / "parcels"
+    wheels = [wheel(tmp_path, "carried_here"), wheel(tmp_path, "of_another")]
+    wheels[1] = wheels[1].rename(tmp_path / "of_another-1.0-cp20-cp20-any.whl")
+    carrying.pack(wheels, parcels, 10**6)
+    site, failures = carrying.install(parcels)
+    assert [path.name for path in site.glob("*.py")] == ["carried_here.py"]
+    (failure,) = failures
+    assert failure.startswith("pip could not install of_another-1.0-cp20-cp20-any.whl: exit")
+
+
+@pytest.mark.slow
 def test_a_dry_run_takes_every_section_and_what_was_carried(tmp_path):
     parcels = tmp_path / "parcels"
     carrying.pack([wheel(tmp_path, "carried_here")], parcels, 10**6)

@@ -55,6 +55,17 @@ def test_chapters_follow_in_the_order_of_reading():
     )
 
 
+@pytest.mark.parametrize(
+    "packed", ["Café.xhtml".encode(), "café.xhtml".encode("cp1252"), "cafe\u0301.xhtml".encode()]
+)
+def test_a_chapter_is_found_however_its_name_was_packed(packed):
+    stand_in = "z" * len(packed)
+    listed = BOOK.format(about="").replace("text/b.xhtml", "caf%C3%A9.xhtml")
+    page = PAGE.format("<p>Tea.</p>")
+    book = epub(**{"OEBPS__book.opf": listed, f"OEBPS__{stand_in}": page})
+    assert markdown_of_epub(book.replace(stand_in.encode(), packed)) == "# Pets\n\nTea."
+
+
 def test_a_book_states_when_it_was_changed():
     changed = '<meta property="dcterms:modified">2020-01-02T00:00:00Z</meta>'
     assert stated_dates(epub("x", about=changed)) == ["2020-01-02T00:00:00Z", "2019-05-01"]
@@ -112,6 +123,45 @@ def test_a_notebook_has_its_text_code_and_outputs():
         "```python\n1 / 0\n```\n\n```\nZeroDivisionError: by 0\n```\n\n"
         "```python\np\n```\n\n```\nred\n```\n\n```python\nw\n```"
     )
+
+
+OUTPUTS = [
+    ("\x1b]8;;https://example.org\x07a link\x1b]8;;\x1b\\ here", "a link here"),
+    ("before\n 10%|#  |\r 50%|## |\r100%|###|\n", "before\n100%|###|"),
+    ("one\r\ntwo\r", "one\ntwo"),
+]
+
+
+@pytest.mark.parametrize(("printed", "shown"), OUTPUTS)
+def test_what_is_printed_stands_as_a_terminal_shows_it(printed, shown):
+    output = {"output_type": "stream", "name": "stdout", "text": printed}
+    assert markdown_of_ipynb(notebook(code("y", output))).endswith(f"\n\n```\n{shown}\n```")
+
+
+def test_a_browser_is_shown_its_text_and_no_class_of_python():
+    shown = [
+        {"text/html": "<b>Cats</b> purr.", "text/plain": "<IPython.core.display.HTML object>"},
+        {"application/json": {"a": 1}, "text/plain": "<IPython.core.display.JSON object>"},
+        {"application/vnd.jupyter.widget-view+json": {}, "text/plain": "HBox(children=())"},
+        {"text/html": "<b>1</b>", "text/plain": "one"},
+    ]
+    outputs = [{"output_type": "display_data", "data": data} for data in shown]
+    found = markdown_of_ipynb(notebook(code("y", *outputs)))
+    assert found == "```python\ny\n```\n\n**Cats** purr.\n\n```\none\n```"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "language"),
+    [
+        ({"kernelspec": {"language": "R"}}, "R"),
+        ({"language_info": {"name": "c++"}, "kernelspec": {"language": "C"}}, "c++"),
+        ({"language_info": {"name": "a`\nb"}}, "ab"),
+        ({"kernelspec": 3}, "python"),
+    ],
+)
+def test_code_has_the_language_that_the_notebook_states(metadata, language):
+    found = markdown_of_ipynb(notebook(code("1"), metadata=metadata))
+    assert found == f"```{language}\n1\n```"
 
 
 def test_an_older_notebook_is_read():

@@ -1,6 +1,7 @@
 """Office files made to hurt who reads them: left out for a reason of ours, or read."""
 
 import os
+import re
 import zipfile
 from io import BytesIO
 
@@ -78,6 +79,29 @@ def test_a_part_that_declares_entities_is_refused(tmp_path, suffix, declaration,
 
     reason, detail = read(tmp_path, changed(make(), name, declare), suffix)
     assert (reason, detail) == (SkipReason.BROKEN, f"{name} declares a document type")
+
+
+WITH_MACROS = {
+    "docm": b"application/vnd.ms-word.document.macroEnabled.main+xml",
+    "pptm": b"application/vnd.ms-powerpoint.presentation.macroEnabled.main+xml",
+    "xlsm": b"application/vnd.ms-excel.sheet.macroEnabled.main+xml",
+}
+
+
+@pytest.mark.parametrize("suffix", WITH_MACROS)
+def test_a_file_with_macros_is_read_as_one_without(tmp_path, suffix):
+    make, _ = FILES[f"{suffix[:-1]}x"]
+
+    def enable(part):
+        main = rb"application/vnd\.openxmlformats-officedocument\.[\w.]+\.main\+xml"
+        return re.sub(main, WITH_MACROS[suffix], part)
+
+    macros = {f"{suffix}/vbaProject.bin": ole("Sub AutoOpen()")}
+    content = changed(make(), "[Content_Types].xml", enable, **macros)
+    assert WITH_MACROS[suffix] in zipfile.ZipFile(BytesIO(content)).read("[Content_Types].xml")
+    text = read(tmp_path, content, suffix)
+    assert "Cat" in text
+    assert "AutoOpen" not in text
 
 
 def ole(*streams):

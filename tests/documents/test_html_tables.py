@@ -18,6 +18,28 @@ TABLES = {
         HEAD + f"<tr><td rowspan=2>{'x' * 201}</td><td>1</td></tr><tr><td>2</td></tr>",
         f"| Name | Year |\n| --- | --- |\n| {'x' * 201} | 1 |\n| | 2 |",
     ),
+    "a marked header of two rows": (
+        "<thead><tr><th>Town</th><th colspan=2>Doses</th></tr><tr><th></th><th>mg</th>"
+        "<th>m<sup>2</sup></th></tr></thead><tr><td>Ulm</td><td>1</td><td>2</td></tr>",
+        "| Town | Doses mg | Doses m^2 |\n| --- | --- | --- |\n| Ulm | 1 | 2 |",
+    ),
+    "a header of merged cells": (
+        "<tr><td rowspan=2>Town</td><td colspan=2>Doses</td></tr><tr><td>2023</td><td>2024</td>"
+        "</tr><tr><td>Ulm</td><td>1</td><td>2</td></tr>",
+        "| Town | Doses 2023 | Doses 2024 |\n| --- | --- | --- |\n| Ulm | 1 | 2 |",
+    ),
+    "a title over all columns": (
+        f"<tr><th colspan=2>People</th></tr>{HEAD}<tr><td>Ada</td><td>1815</td></tr>",
+        "People\n\n| Name | Year |\n| --- | --- |\n| Ada | 1815 |",
+    ),
+    "headers alone": (
+        HEAD + "<tr><th>Ada</th><th>1815</th></tr><tr><th>Zoe</th><th>1852</th></tr>",
+        "| Name | Year |\n| --- | --- |\n| Ada | 1815 |\n| Zoe | 1852 |",
+    ),
+    "a row without cells": (
+        f"<thead><tr></tr>{HEAD}</thead><tr><td>Ada</td><td>1815</td></tr>",
+        "| Name | Year |\n| --- | --- |\n| Ada | 1815 |",
+    ),
     "a bar": (
         HEAD + "<tr><td>a|b</td><td><code>c|d</code></td></tr>",
         "| Name | Year |\n| --- | --- |\n| a\\|b | `c\\|d` |",

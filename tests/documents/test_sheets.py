@@ -45,11 +45,12 @@ def test_values_stand_as_they_are_shown():
         datetime.date(2024, 3, 1),
         noon,
         datetime.time(9, 30),
+        datetime.timedelta(hours=30, minutes=5),
         "a|b\nc",
         0.1 + 0.2,
     ]
     assert read(range(len(values)), values).splitlines()[-1] == (
-        "| 1.5 | 10 | TRUE | 2024-03-01 | 2024-03-01 12:00 | 09:30:00 | a\\|b c | 0.3 |"
+        "| 1.5 | 10 | TRUE | 2024-03-01 | 2024-03-01 12:00 | 09:30:00 | 30:05:00 | a\\|b c | 0.3 |"
     )
 
 
@@ -76,6 +77,9 @@ FORMATS = [
     (1.005, "0.00", "1.01"),
     (-0.5, "[Red]0.0", "-0.5"),
     (5, ";;;", "5"),
+    (1e300, "0.00", "1e+300"),
+    (0, '#,##0.00 "€";-#,##0.00 "€";"-"?? "€"', "- €"),
+    (0, "#,##0", "0"),
 ]
 
 
@@ -100,6 +104,15 @@ def test_superscripts_stay_apart_in_a_cell():
         sheet.write_rich_string("A2", "H", lowered, "2", "O")
         sheet.write_rich_string("B2", "10", raised, "6", " cells")
     assert markdown_of_xlsx(file.getvalue()).endswith("| H2O | 10^6 cells |")
+
+
+def test_escaped_control_characters_leave_no_letters():
+    file = BytesIO()
+    with xlsxwriter.Workbook(file) as book:
+        sheet = book.add_worksheet("Doses")
+        sheet.write_row("A1", HEAD)
+        sheet.write_row("A2", ["one\r\ntwo\x0bthree\ufffe", "_x0041_"])
+    assert markdown_of_xlsx(file.getvalue()).endswith("| one two three | _x0041_ |")
 
 
 def test_a_formula_has_its_last_result():
@@ -129,6 +142,35 @@ def test_a_cell_merged_over_rows_stands_in_each():
 
     found = read(HEAD, ("a", 1), (None, 2), ("b",), change=merge)
     assert found == f"{TOP}\n| a | 1 |\n| a | 2 |\n| b |  |"
+
+
+HEADERS = {
+    "a corner over rows": ("A1:A2", ("Town", "2023", None, "2024"), (None, 1, 2, 1, 2)),
+    "an empty corner": ("F1:G1", (None, "2023", None, "2024"), ("Town", "1", "2", "1", "2")),
+}
+
+
+@pytest.mark.parametrize(("merged", "first", "second"), HEADERS.values(), ids=HEADERS)
+def test_a_header_of_two_rows_becomes_one(merged, first, second):
+    def merge(book, sheet):
+        for cells in ("B1:C1", "D1:E1", merged):
+            sheet.merge_cells(cells)
+
+    assert read(first, second, ("Ulm", 5, 6, 7, 8), change=merge) == (
+        "| Town | 2023 1 | 2023 2 | 2024 1 | 2024 2 |\n"
+        "| --- | --- | --- | --- | --- |\n| Ulm | 5 | 6 | 7 | 8 |"
+    )
+
+
+def test_a_row_below_a_merged_header_that_names_no_column_stays_a_row():
+    def merge(book, sheet):
+        sheet.merge_cells("B1:C1")
+
+    for row in (("Ulm", 1, 2), ("Ulm", "one", "two")):
+        found = read(("Town", "Doses"), row, ("Bonn", 3, 4), change=merge)
+        assert found.startswith("| Town | Doses |  |\n| --- | --- | --- |\n| Ulm |")
+    found = read((None, "Doses", None, "Age"), ("Ulm", 1, 2, 3), ("Bonn", 3, 4, 5), change=merge)
+    assert found.endswith("| --- | --- | --- | --- |\n| Ulm | 1 | 2 | 3 |\n| Bonn | 3 | 4 | 5 |")
 
 
 def test_hidden_sheets_comments_and_charts_are_left_out():

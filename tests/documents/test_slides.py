@@ -57,6 +57,18 @@ def test_titles_lists_tables_and_notes_become_markdown():
     )
 
 
+def test_a_header_of_two_rows_becomes_one():
+    deck = pptx.Presentation()
+    table = new_slide(deck, "Doses").shapes.add_table(3, 3, *SIZE).table
+    texts = {(0, 0): "Town", (0, 1): "2023", (1, 1): "mg", (1, 2): "ml", (2, 0): "Ulm"}
+    for place, text in texts.items():
+        table.cell(*place).text = text
+    table.cell(0, 0).merge(table.cell(1, 0))
+    table.cell(0, 1).merge(table.cell(0, 2))
+    (slide,) = read(deck)
+    assert slide.endswith("\n\n| Town | 2023 mg | 2023 ml |\n| --- | --- | --- |\n| Ulm |  |  |")
+
+
 def test_superscripts_and_formulas_stay_apart():
     deck = pptx.Presentation()
     slide = new_slide(deck, "Doses")

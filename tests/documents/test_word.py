@@ -154,6 +154,28 @@ def test_headings_lists_and_tables_become_markdown():
     )
 
 
+def test_styles_made_from_those_of_headings_are_headings():
+    def fill(document):
+        styles = document.styles
+        own, derived, circle = (styles.add_style(name, 1) for name in ("Own", "Derived", "Circle"))
+        own.base_style, derived.base_style, circle.base_style = styles["Heading 2"], own, circle
+        for style in ("Own", "Derived", "Circle"):
+            document.add_paragraph(style, style=style)
+
+    assert read(change=fill) == "## Own\n\n## Derived\n\nCircle"
+
+
+def test_the_styles_of_lists_in_lists_are_levels():
+    def fill(document):
+        for style in ("Bullet", "Bullet 2", "Bullet 3", "Number", "Number 2", "Bullet 2"):
+            document.add_paragraph(f"A {style}", style=f"List {style}")
+
+    assert read(change=fill) == (
+        "- A Bullet\n  - A Bullet 2\n    - A Bullet 3\n\n"
+        "1. A Number\n   1. A Number 2\n   - A Bullet 2"
+    )
+
+
 def test_a_long_table_has_its_header_in_each_chunk(tmp_path):
     document = docx.Document()
     table = document.add_table(40, 2)

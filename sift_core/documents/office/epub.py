@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import posixpath
+import unicodedata
 import zipfile
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,6 +18,7 @@ _ENCRYPTION = "META-INF/encryption.xml"
 _CHAPTERS = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
 _DC = "{http://purl.org/dc/elements/1.1/}"
 _OPF = "{http://www.idpf.org/2007/opf}"
+_IS_UTF8 = 0x800  # flag of an entry of a zip archive whose name is in UTF-8
 
 
 def markdown_of_epub(content: bytes) -> str:
@@ -32,14 +35,15 @@ def markdown_of_epub(content: bytes) -> str:
     """
     book = open_package(content, ".epub")
     path, root = _opened(book)
-    protected = _protected(book)
+    protected, names = _protected(book), _names(book)
     parts: list[str] = []
     error: SkipError | None = None
     for name in _chapters(path, root):
         if name in protected:
             raise SkipError(SkipReason.ENCRYPTED, "protected from copying (DRM)")
         try:
-            parts.append(markdown_of_html(read_part(book, name) or b"", is_page=False))
+            chapter = read_part(book, name) or read_part(book, names.get(_spelled(name), name))
+            parts.append(markdown_of_html(chapter or b"", is_page=False))
         except SkipError as skipped:
             error = error if skipped.reason is SkipReason.EMPTY else skipped
     if not parts:
@@ -86,6 +90,24 @@ def _chapters(path: str, root: Any) -> list[str]:
             and "nav" not in item.get("properties", "").split()
         )
     )
+
+
+def _names(book: zipfile.ZipFile) -> dict[str, str]:
+    """Return the names of a book's parts, by how `_spelled` writes them."""
+    names: dict[str, str] = {}
+    for entry in book.infolist():
+        spelled = [entry.filename]
+        if not entry.flag_bits & _IS_UTF8:  # `zipfile` has read the name as code page 437
+            for encoding in ("cp1252", "utf-8"):
+                with suppress(UnicodeError):
+                    spelled.append(entry.filename.encode("cp437").decode(encoding))
+        names |= {_spelled(name): entry.filename for name in spelled}
+    return names
+
+
+def _spelled(name: str) -> str:
+    """Return a name without regard to case and to how accents are composed."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def _protected(book: zipfile.ZipFile) -> set[str]:

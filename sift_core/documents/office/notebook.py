@@ -11,7 +11,10 @@ from sift_core.documents.finding import SkipError, SkipReason, broken
 
 MAX_OUTPUT = 10_000  # characters of one output; more is a log
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+# What colours a terminal, names a window or makes a link of a text.
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+_DISPLAYED = re.compile(r"<IPython\.[\w.]+ object>")  # stands for what a browser shows
+_WIDGET = "application/vnd.jupyter.widget-view+json"
 _IMAGES = ("png", "jpeg", "svg")  # of version 3
 _FENCE = re.compile(r"`{3,}")
 
@@ -37,13 +40,20 @@ def markdown_of_ipynb(content: bytes) -> str:
     if cells is None:
         raise SkipError(SkipReason.BROKEN, "no notebook inside; is its suffix right?")
     about = _mapping(_mapping(notebook).get("metadata"))
-    language = str(_mapping(about.get("language_info")).get("name") or "python")
+    language = _language(about)
     text = "\n\n".join(
         part for cell in cells for part in _parts(_mapping(cell), language) if part.strip()
     )
     if not text:
         raise SkipError(SkipReason.EMPTY, f"{len(cells)} cells without text")
     return text
+
+
+def _language(about: Mapping[str, Any]) -> str:
+    """Return the language of a notebook's code by its metadata. Default: "python"."""
+    info, kernel = _mapping(about.get("language_info")), _mapping(about.get("kernelspec"))
+    named = _text(info.get("name")) or _text(kernel.get("language"))
+    return re.sub(r"[^\w#+.-]", "", named) or "python"
 
 
 def _cells(notebook: Any) -> list[Any] | None:
@@ -81,19 +91,23 @@ def _output(output: Mapping[str, Any]) -> str:
         case "error" | "pyerr":
             return _fenced(f"{output.get('ename', '')}: {output.get('evalue', '')}")
     data = _mapping(output.get("data")) or output  # of version 3
+    if _WIDGET in data:
+        return ""
     html = _text(data.get("text/html", data.get("html")))
-    if "<table" in html and (table := _table(html)):
-        return table
+    plain = _text(data.get("text/plain", data.get("text")))
+    is_displayed = bool(_DISPLAYED.fullmatch(plain.strip()))
+    if ("<table" in html or is_displayed) and (converted := _of_html(html)):
+        return _cut(converted)
     for kind in ("text/markdown", "text/latex", "latex"):
         if text := _text(data.get(kind)):
             return _cut(text)
     if any(kind.startswith("image/") or kind in _IMAGES for kind in data):
         return ""  # a picture's text is the name of its class
-    return _fenced(_text(data.get("text/plain", data.get("text"))))
+    return "" if is_displayed else _fenced(plain)
 
 
-def _table(html: str) -> str:
-    """Return a table as Markdown, so that its header stays with its rows; "" where none is read."""
+def _of_html(html: str) -> str:
+    """Return an output as Markdown, so that tables keep their headers; "" if it has no text."""
     from sift_core.documents.html import markdown_of_html
 
     try:
@@ -104,12 +118,19 @@ def _table(html: str) -> str:
 
 def _fenced(text: str, language: str = "") -> str:
     """Return code or plain text between fences that it does not close."""
-    text = _cut(_ANSI.sub("", text).rstrip()) if not language else text
+    if not language:
+        text = _cut(_as_shown(text).rstrip())
     if not text.strip():
         return ""
     longest = max(map(len, _FENCE.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _as_shown(text: str) -> str:
+    """Return what a terminal shows in the end; a step of a progress bar overwrites those before."""
+    lines = _ANSI.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
 def _cut(text: str) -> str:

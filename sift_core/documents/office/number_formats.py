@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 
 _SECTIONS = re.compile(r';(?=(?:[^"]*"[^"]*")*[^"]*$)')
 # Of a format: colours, conditions and codes of a language; what pads; a text in quotation marks or
@@ -75,7 +75,12 @@ def _number(value: float, digits: re.Match[str], *, n_percents: int) -> str:
         power = f"{value:.{len(decimals)}E}".split("E")
         return f"{power[0]}E{power[1][0]}{int(power[1][1:]):0{exponent.count('0') or 1}d}"
     scaled = Decimal(repr(value)).scaleb(2 * n_percents - 3 * len(digits["scale"]))
-    rounded = scaled.quantize(Decimal(1).scaleb(-len(decimals)), ROUND_HALF_UP)
+    try:
+        rounded = scaled.quantize(Decimal(1).scaleb(-len(decimals)), ROUND_HALF_UP)
+    except InvalidOperation:  # more than 28 digits
+        return plain(value)
+    if not rounded and "0" not in mantissa:  # "#" and "?" show no zero
+        return ""
     text = f"{rounded:{',' if ',' in mantissa else ''}f}"
     optional = len(decimals) - len(decimals.rstrip("#?"))
     while optional and text.endswith("0"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from sift_core.documents.finding import SkipError, broken
 from sift_core.documents.office.number_formats import as_shown
@@ -20,7 +22,7 @@ from sift_core.documents.office.package import (
     title_of,
 )
 from sift_core.documents.scripts import in_one_line
-from sift_core.documents.tables import markdown_table
+from sift_core.documents.tables import Cell, table_with_header
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -31,23 +33,18 @@ except ImportError as error:
 
 _MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 _SIDES = {"superscript": 1, "subscript": -1}
+_ESCAPED = re.compile("_x(?:00[01][0-9A-F]|FFF[EF])_", re.IGNORECASE)  # what XML cannot hold
 
 
-class _Cell(NamedTuple):
-    """The text of a cell, and whether it names what is below it, since it is no number."""
-
-    text: str
-    is_name: bool
-
-
-_Row = dict[int, _Cell]  # by column
+_Row = dict[int, Cell]  # by column
 _NUMBERS = (int, float, date, time, timedelta)
 
 
 def markdown_of_xlsx(content: bytes) -> str:
     """Return the text of a workbook as Markdown: a heading and tables for each sheet.
 
-    The first row of a table is its header. An empty row ends a table, unless the next one has
+    The first row of a table is its header, joined with the next where its cells are merged over
+    columns. An empty row ends a table, unless the next one has
     numbers in its first row and so no header of its own. A row with one filled cell above a header
     is a line of text. Numbers stand as they are shown, dates as ISO 8601, formulas as their last
     result. A cell that is merged over several rows has its value in each of them. Left out are
@@ -95,23 +92,27 @@ def _sheet(package: zipfile.ZipFile, sheet: Any) -> Iterator[str]:
 
 def _rows(sheet: Any, merged: Sequence[tuple[int, int, int, int]]) -> Iterator[_Row]:
     """Yield the rows of a sheet, by column; empty ones as well, but never two in a row."""
-    below: dict[int, tuple[int, _Cell]] = {}  # by column: where a merged cell ends, and its text
-    first = {(row, column): last for column, row, _, last in merged}
+    below: dict[int, tuple[int, Cell]] = {}  # by column: where a merged cell ends, and what it is
+    first = {(row, column): (last - column + 1, end) for column, row, last, end in merged}
     was_empty = True
     for number, cells in enumerate(sheet.iter_rows(), start=1):
         row = {
-            cell.column: _Cell(text, not isinstance(cell.value, _NUMBERS))
+            cell.column: Cell(
+                text=text,
+                n_columns=first.get((number, cell.column), (1, 0))[0],
+                is_number=isinstance(cell.value, _NUMBERS),
+            )
             for cell in cells
             if cell.value is not None and (text := _text(cell))
         }
         if row:
             kept = {column: cell for column, (last, cell) in below.items() if number <= last}
-            row = kept | row
             below |= {
-                column: (first[number, column], row[column])
-                for column in row
+                column: (first[number, column][1], replace(cell, is_repeated=True))
+                for column, cell in row.items()
                 if (number, column) in first
             }
+            row = kept | row
         if row or not was_empty:
             yield row
         was_empty = not row
@@ -122,7 +123,7 @@ def _blocks(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
     block: list[_Row] = []
     is_open = False
     for row in rows:
-        if row and block and not is_open and all(cell.is_name for cell in row.values()):
+        if row and block and not is_open and not any(cell.is_number for cell in row.values()):
             yield block
             block = []
         block += [row] if row else []
@@ -134,17 +135,15 @@ def _blocks(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
 def _texts(block: list[_Row]) -> Iterator[str]:
     """Yield the lines above a table, and the table."""
     columns = sorted({column for row in block for column in row})
-    header = 0
-    while len(columns) > 1 and header < len(block) and len(block[header]) == 1:
-        yield next(iter(block[header].values())).text
-        header += 1
-    rows = [
-        [row[column].text if column in row else "" for column in columns] for row in block[header:]
-    ]
+    first = 0
+    while len(columns) > 1 and first < len(block) and len(block[first]) == 1:
+        yield next(iter(block[first].values())).text
+        first += 1
+    rows = block[first:]
     if rows and len(columns) == 1:
-        yield "\n\n".join(cell for row in rows for cell in row)
+        yield "\n\n".join(cell.text for row in rows for cell in row.values())
     elif rows:
-        yield markdown_table(rows)
+        yield table_with_header(rows, columns)
 
 
 def _text(cell: Any) -> str:
@@ -159,21 +158,28 @@ def _text(cell: Any) -> str:
             return value.date().isoformat()
         case datetime():
             return value.isoformat(sep=" ", timespec="auto" if value.second else "minutes")
-        case date() | time() | timedelta():
+        case timedelta():
+            return _duration(value)
+        case date() | time():
             return str(value)
         case _:
-            return str(value).strip()
+            return _ESCAPED.sub(" ", str(value)).strip()
+
+
+def _duration(value: timedelta) -> str:
+    """Return a duration in hours, minutes and seconds: "30:05:00"."""
+    minutes, seconds = divmod(round(abs(value.total_seconds())), 60)
+    sign = "-" if value < timedelta() else ""
+    return f"{sign}{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
 def _merged_ranges(package: zipfile.ZipFile, sheet: Any) -> list[tuple[int, int, int, int]]:
-    """Return first column, first row, last column and last row of what is merged over rows."""
+    """Return first column, first row, last column and last row of what is merged."""
     found = []
 
     def take(name: str, attributes: dict[str, str]) -> None:
         if name == "mergeCell":
-            first_column, first_row, last_column, last_row = range_boundaries(attributes["ref"])
-            if last_row > first_row:
-                found.append((first_column, first_row, last_column, last_row))
+            found.append(range_boundaries(attributes["ref"]))
 
     each_element(package, sheet._worksheet_path, take)
     return found

@@ -18,7 +18,7 @@ from sift_core.documents.office.package import (
     title_of,
 )
 from sift_core.documents.scripts import in_one_line
-from sift_core.documents.tables import markdown_table
+from sift_core.documents.tables import Cell, markdown_table, table_with_header, text_cell
 from sift_core.errors import MissingDependencyError
 
 try:
@@ -119,9 +119,12 @@ def _shape(shape: Any, part: Any) -> Iterator[str]:
         if text:
             yield text
     elif shape.has_table:
-        rows = [[_cell(cell) for cell in row.cells] for row in shape.table.rows]
-        if any(any(row) for row in rows):
-            yield markdown_table(rows)
+        rows = [
+            {i: _cell(cell) for i, cell in enumerate(row.cells) if not cell._tc.hMerge}
+            for row in shape.table.rows
+        ]
+        if any(cell.text for row in rows for cell in row.values()):
+            yield table_with_header(rows, range(len(shape.table.columns)))
     elif shape.has_chart:
         with suppress(AttributeError, LookupError, TypeError, ValueError):
             yield from list(_chart(shape.chart))  # python-pptx does not know all kinds of chart
@@ -136,8 +139,13 @@ def _diagram(shape: Any, part: Any) -> Iterator[str]:
             yield "\n".join(f"- {text}" for text in texts)
 
 
-def _cell(cell: Any) -> str:
-    """Return the text of a cell; one that is merged over rows has its text in each of them."""
+def _cell(cell: Any) -> Cell:
+    """Return a cell; one that is merged over rows has its text in each of them."""
+    return text_cell(_text_of(cell), n_columns=cell._tc.gridSpan, is_repeated=bool(cell._tc.vMerge))
+
+
+def _text_of(cell: Any) -> str:
+    """Return the text of a cell, or of the one above that is merged with it."""
     if cell.is_spanned and cell._tc.vMerge and not cell._tc.hMerge:
         row, column = cell._tc.row_idx, cell._tc.col_idx
         while row and cell._tc.tbl.tc(row, column).vMerge:

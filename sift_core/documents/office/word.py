@@ -51,8 +51,15 @@ _STYLES = "\n".join(
             f"p[style-name='{style}'] => pre:separator('\\n')"
             for style in ("HTML Preformatted", "Source Code", "Code", "Macro Text")
         ),
+        # Word's styles for lists in lists, each of which counts as a first level by its numbering.
+        *(
+            f"p[style-name='{style} {level}'] => {'ul|ol > li > ' * (level - 1)}{tag} > li:fresh"
+            for style, tag in (("List Bullet", "ul"), ("List Number", "ol"))
+            for level in range(2, 6)
+        ),
     ]
 )
+_HEADING = re.compile("heading [1-6]", re.IGNORECASE)
 _BODIES = re.compile(r"word/(?:document|footnotes|endnotes)\d*\.xml")
 _NOTE = re.compile(r'<li id="(?:foot|end)note-[^"]*">\s*<p>')
 _NOTE_END = re.compile(r'\s*<a href="#(?:foot|end)note-ref-[^"]*">↑</a></p></li>')
@@ -108,6 +115,7 @@ def _prepared(package: zipfile.ZipFile, name: str, part: bytes) -> bytes:
     root = parse_xml(part)
     raised, hidden = _character_styles(package)
     _write_formulas(root)
+    _name_headings(root, package)
     for wrapper in list(root.iter(*_WRAPPERS)):
         _replace(wrapper, list(wrapper))
     for ruby in list(root.iter(f"{_W}ruby")):
@@ -148,6 +156,28 @@ def _character_styles(package: zipfile.ZipFile) -> tuple[dict[str, str], set[str
         if _is_on(style.find(f"{_W}rPr/{_W}vanish")):
             hidden.add(names[0])
     return raised, hidden
+
+
+def _name_headings(root: Any, package: zipfile.ZipFile) -> None:
+    """Give paragraphs whose style is made from one of Word's for headings that very style."""
+    content = read_part(package, "word/styles.xml")
+    bases: dict[str, str] = {}
+    headings: set[str] = set()
+    for style in parse_xml(content).iter(f"{_W}style") if content else ():
+        style_id, base = style.get(f"{_W}styleId", ""), style.find(f"{_W}basedOn")
+        named = style.find(f"{_W}name")
+        name = "" if named is None else named.get(f"{_W}val", "")
+        if base is not None and name.casefold() != "toc heading":
+            bases[style_id] = base.get(f"{_W}val", "")
+        if _HEADING.fullmatch(name):
+            headings.add(style_id)
+    for style in root.iter(f"{_W}pStyle"):
+        style_id, seen = style.get(f"{_W}val", ""), set[str]()
+        while style_id in bases and style_id not in headings | seen:
+            seen.add(style_id)
+            style_id = bases[style_id]
+        if style_id in headings:
+            style.set(f"{_W}val", style_id)
 
 
 def _write_formulas(root: Any) -> None:
