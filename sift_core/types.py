@@ -403,5 +403,7 @@ class AnswerMode(str, Enum):
     """Both ways."""
     LEARNED = "learned"
     """By what was learned from the collection beforehand; nothing is fetched."""
+    LEARNED_CONTEXT = "learned_context"
+    """As text before the question, read by what was learned from the collection beforehand."""
     AUTO = "auto"
     """Decided per query; an `Answer` never carries this value."""

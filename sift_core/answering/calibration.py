@@ -21,7 +21,7 @@ from sift_core.answering.choosing import (
     first_choice_arguments,
     make_choice,
 )
-from sift_core.answering.cost_model import READING, CostModel, Strategy
+from sift_core.answering.cost_model import BEFOREHAND, READING, CostModel, Strategy
 from sift_core.answering.in_context import InContextAnswerer, PromptOptions
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.policy import CalibratedPolicy, VariancePolicy
@@ -362,7 +362,7 @@ class Measurer:
         bits, seconds = [], []
         for strategy in strategies:
             session = sessions[strategy.n_steps]
-            if strategy.mode is AnswerMode.LEARNED:
+            if strategy.mode in BEFOREHAND:
                 beforehand = replace(choice, mode=strategy.mode, read=None, learned=None)
                 session = prepare_session(beforehand, self.answerer, self.learning)
             reading = choice.read if strategy.mode in READING else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sift_core.answering.cost_model import LEARNING, READING, PolicyFeatures, Strategy
+from sift_core.answering.cost_model import BEFOREHAND, LEARNING, READING, PolicyFeatures, Strategy
 from sift_core.answering.in_context import LARGEST_COUNT, InContextAnswerer
 from sift_core.answering.policy import Decision, Policy
 from sift_core.answering.request import AnswerRequest
@@ -66,8 +66,8 @@ class LearningOptions:
         settings: How an adapter learns. Default: the paper's settings.
         cache: Keeps adapters for the next question with the same chunks. Default: one in memory;
             None keeps nothing.
-        adapter: What `learn_collection` has learned beforehand, for mode "learned". Default: none,
-            and no such mode.
+        adapter: What `learn_collection` has learned beforehand, for modes "learned" and
+            "learned_context". Default: none, and no such modes.
 
     Raises:
         InvalidInputError: If there is no such effort, `n_steps` is out of its range, or an object
@@ -213,18 +213,18 @@ def check_mode(mode: AnswerMode, answerer: InContextAnswerer, adapter: Adapter |
         adapter: Adapter that was learned beforehand.
 
     Raises:
-        InvalidInputError: If the writer takes no adapter, or mode "learned" has none.
+        InvalidInputError: If the writer takes no adapter, or such a mode has none.
     """
-    if mode in (*LEARNING, AnswerMode.LEARNED) and not answerer.can_learn:
+    if mode in (*LEARNING, *BEFOREHAND) and not answerer.can_learn:
         raise InvalidInputError(
             f'mode "{mode.value}" learns, and the server that writes the answers does not take '
             f'what is learned here; ask in mode "context" or "base", or have the local model or a '
             f"vLLM (`VllmGenerator`) write"
         )
-    if mode is AnswerMode.LEARNED and adapter is None:
+    if mode in BEFOREHAND and adapter is None:
         raise InvalidInputError(
-            'mode "learned" needs an adapter that was learned beforehand; construct the engine '
-            "with `LearningOptions(adapter=…)`, from `learn_collection` or `sift learn`"
+            f'mode "{mode.value}" needs an adapter that was learned beforehand; construct the '
+            f"engine with `LearningOptions(adapter=…)`, from `learn_collection` or `sift learn`"
         )
 
 
@@ -290,8 +290,8 @@ def make_choice(
     timings = {**timings, **chosen.timings}
     deadline = request.deadline(spent_s=sum(timings.values()))
     mode, pool = AnswerMode(request.mode), chosen.pool
-    if not len(pool) and mode is not AnswerMode.LEARNED:
-        mode = AnswerMode.BASE
+    if not len(pool):
+        mode = AnswerMode.LEARNED if mode in BEFOREHAND else AnswerMode.BASE
     read = chosen if mode in (*READING, AnswerMode.AUTO) else None
     learned = features = None
     if mode is AnswerMode.FINE_TUNE:

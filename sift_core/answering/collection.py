@@ -12,8 +12,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from sift_core.answering.fine_tuning import fine_tune
 from sift_core.answering.model.adapters import CONFIG_NAME, MERGE, WEIGHTS_NAME, Adapter
 from sift_core.answering.model.language_model import LanguageModel
@@ -26,7 +24,7 @@ from sift_core.types import DocumentSample
 
 MANIFEST = "collection.json"
 _FILES = (CONFIG_NAME, WEIGHTS_NAME)
-FORMAT = 2  # of the folder, and of what is learned: raise it when either changes
+FORMAT = 3  # of the folder, and of what is learned: raise it when either changes
 RANK, ALPHA, LEARNING_RATE = 16, 16, 1e-3  # decision 0028
 
 OnSample = Callable[[int, int, float], object]
@@ -44,50 +42,61 @@ def learn_collection(
     """Return an adapter that has learned a collection, learned once and kept in a folder.
 
     Each chunk is one step of `fine_tune`, in random order. The same call returns what is in the
-    folder already. The model stays as it is.
+    folder already. If the collection has changed since, the adapter there goes on with those of the
+    drawn chunks that it has not learned. Chunks that are gone stay learned; delete the folder to
+    forget them. The model stays as it is.
 
     Args:
         language_model: The model to learn with.
         sample: The collection, or a part of it (`SamplableSource.sample`), in any order.
         folder: Made where it is missing. It holds the adapter in PEFT's format and a manifest
             with the checksums of its files.
-        n_chunks: How many chunks are learned at most, drawn at random, >= 1. Default: 1,000.
+        n_chunks: How many chunks are learned at most, drawn at random, >= 1. A chunk that is in
+            the collection twice is learned once. Default: 1,000.
         settings: How to learn. Default: rank 16, alpha 16 and a rate of 1e-3.
         on_step: Called after each step with the number of steps taken, the number of all, and the
             loss before it in nats a token. What it raises ends the learning.
 
     Raises:
         AnswerError: If the model fails.
-        InvalidInputError: If `n_chunks` is < 1, the folder has an adapter of something else or
-            cannot be written, or the model cannot learn so.
+        InvalidInputError: If `n_chunks` is < 1, the folder has an adapter of another model, with
+            other settings or of another collection, it cannot be written, or the model cannot
+            learn so.
     """
     settings = settings or usual_settings()
     texts = _drawn(sample, as_count("n_chunks", n_chunks, minimum=1))
     place = Path(folder)
-    manifest: dict[str, Any] = {
+    how: dict[str, Any] = {
         "format": FORMAT,
         "model": language_model.name,
         "fingerprint": language_model.fingerprint,
         "settings": settings.as_record(),
-        "n_chunks": len(texts),
-        "texts": digest_of(texts),
     }
-    manifest["identity"] = digest_of([json.dumps(manifest, sort_keys=True)])
     earlier = _read_manifest(place)
-    if earlier is not None and earlier["identity"] != manifest["identity"]:
-        raise InvalidInputError(
-            f"the adapter at {str(folder)!r} has learned other chunks, by another model or with "
-            f"other settings; delete that folder, or pass another"
-        )
-    if earlier is None:
+    known = [] if earlier is None else earlier["learned"]
+    new = [text for text in texts if _digest(text) not in set(known)]
+    if earlier is not None:
+        is_other = len(new) == len(texts) > 0
+        if is_other or any(earlier[name] != value for name, value in how.items()):
+            raise InvalidInputError(
+                f"the adapter at {str(folder)!r} has learned none of these chunks, or by another "
+                f"model or with other settings; delete that folder, or pass another"
+            )
+    if new or earlier is None:
         _write(place, lambda: place.mkdir(parents=True, exist_ok=True))  # before the work
         steps = count(1)
         tuned = fine_tune(
             language_model,
-            texts,
+            new,
             settings,
-            on_step=lambda loss: on_step and on_step(next(steps), len(texts), loss),
+            on_step=lambda loss: on_step and on_step(next(steps), len(new), loss),
+            start_from=None if earlier is None else load_learned(place, language_model),
         )
+        learned = [*known, *map(_digest, new)]
+        manifest = {**how, "learned": learned}
+        # All that was learned, in order, so that no other adapter has this name.
+        before = "" if earlier is None else earlier["identity"]
+        manifest["identity"] = digest_of([json.dumps(manifest, sort_keys=True), before])
         _write(place, lambda: _save(tuned.adapter, place, manifest))
     return load_learned(place, language_model)
 
@@ -145,12 +154,16 @@ def _write(place: Path, write: Callable[[], object]) -> None:
 
 
 def _drawn(sample: DocumentSample, n_chunks: int) -> list[str]:
-    """Return the texts to learn, in order; the same whatever the order of the sample."""
-    rows = sorted(
-        range(len(sample.texts)), key=lambda row: (sample.document_ids[row], sample.texts[row])
-    )
-    drawn = np.random.default_rng(0).permutation(len(rows))[:n_chunks]
-    return [sample.texts[rows[i]] for i in drawn]
+    """Return the texts to learn, in order; the same whatever the order of the sample.
+
+    They come by their hashes, so that few others are drawn when few of the collection change.
+    """
+    return sorted(set(sample.texts), key=_digest)[:n_chunks]
+
+
+def _digest(text: str) -> str:
+    """Return how a manifest names a text: 16 hexadecimal digits."""
+    return digest_of([text])[:16]
 
 
 def _read_manifest(place: Path) -> dict[str, Any] | None:

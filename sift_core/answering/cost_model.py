@@ -18,8 +18,9 @@ from sift_core.types import AnswerMode
 if TYPE_CHECKING:  # commands do without torch until they need a model
     from sift_core.answering.model.language_model import LanguageModel
 
-READING = (AnswerMode.CONTEXT, AnswerMode.BOTH)
+READING = (AnswerMode.CONTEXT, AnswerMode.BOTH, AnswerMode.LEARNED_CONTEXT)
 LEARNING = (AnswerMode.FINE_TUNE, AnswerMode.BOTH)
+BEFOREHAND = (AnswerMode.LEARNED, AnswerMode.LEARNED_CONTEXT)  # with the adapter of `sift learn`
 TOPIC_STEPS = 10  # training steps that show whether the documents are on the topic
 
 # Tokens; what is longer is extrapolated. A prompt of ten chunks has 1,000 to 3,000, a chunk 300.
@@ -103,9 +104,9 @@ class PolicyFeatures:
 
     def allows(self, strategy: Strategy) -> bool:
         """Return whether there is what a strategy needs."""
-        if strategy.mode is AnswerMode.LEARNED:
-            return self.has_adapter and self.can_learn
         can_read = self.read_tokens > 0 or strategy.mode not in READING
+        if strategy.mode in BEFOREHAND:
+            return can_read and self.has_adapter and self.can_learn
         return can_read and strategy.n_steps <= self.n_steps
 
     def explained(self, variance: float) -> float:
@@ -186,7 +187,7 @@ class CostModel:
     def answer_s(self, features: PolicyFeatures, mode: AnswerMode) -> float:
         """Return the seconds from a model that is ready to the end of the longest answer."""
         curve, token_s = self.prefill, self.new_token_s
-        if mode in (*LEARNING, AnswerMode.LEARNED):
+        if mode in (*LEARNING, *BEFOREHAND):
             curve, token_s = self.adapted_prefill, self.adapted_new_token_s
         n_read = features.question_tokens + (features.read_tokens if mode in READING else 0)
         return seconds_at(curve, n_read) + features.max_new_tokens * token_s

@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from sift_core.answering.answer import Answer, Citation
+from sift_core.answering.answer import Answer
 from sift_core.answering.answer_spans import write_span, write_traced, written
+from sift_core.answering.citing import citations_in
 from sift_core.answering.cost_model import PolicyFeatures
 from sift_core.answering.model.text_model import (
     CHUNK_SEPARATOR,
     Generation,
     Prompt,
+    RawText,
     TextGenerator,
     TextModel,
     writing_model,
@@ -34,8 +36,6 @@ INSTRUCTION = (
     "it is from, such as [1]."
 )
 _PLACE = re.compile(r"\{(?:context|question)\}")
-_MARKS = re.compile(r"\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\]")
-_NUMBER = re.compile(r"\d+")
 _SOME_NUMBER = 10  # of a chunk, where its tokens are counted before it has one
 
 
@@ -51,17 +51,26 @@ class PromptOptions:
             keeps its own. Default: none.
         template: A text with the places "{context}" and "{question}"; other braces stay. Default:
             the chunks, a blank line, the question. A question without chunks stands alone.
+        raw: Have the model continue chunks and question as one text, without a chat template.
+            Default: False.
 
     Raises:
-        InvalidInputError: If a text is empty, or the template lacks a place.
+        InvalidInputError: If a text is empty, the template lacks a place, or `raw` goes with
+            another option.
     """
 
     cite: bool = False
     system: str | None = None
     template: str | None = None
+    raw: bool = False
 
     def __post_init__(self) -> None:
         check_flag("cite", self.cite)
+        check_flag("raw", self.raw)
+        if self.raw and (self.cite or self.system is not None or self.template is not None):
+            raise InvalidInputError(
+                "`raw` has a text continued as it stands; leave out `cite`, `system` and `template`"
+            )
         for name in ("system", "template"):
             if (text := getattr(self, name)) is not None:
                 check_text(name, text)
@@ -168,6 +177,10 @@ class InContextAnswerer:
     def prompt_for(self, query: Query, chunks: CandidatePool) -> Prompt:
         """Return the chunks and the question as one text, after what was said before."""
         text = self._put(self._as_read(chunks), query.text) if len(chunks) else query.text
+        if self.prompt.raw:
+            if query.history:
+                raise InvalidInputError("a text that is continued has no history; leave it out")
+            return RawText(text)
         history: tuple[Message, ...] = tuple(query.history)
         if self.prompt.system is not None and not (history and history[0]["role"] == "system"):
             history = ({"role": "system", "content": self.prompt.system}, *history)
@@ -367,32 +380,3 @@ class InContextAnswerer:
 def _numbered(text: str, number: int) -> str:
     """Return a chunk as it stands in the prompt."""
     return f"[{number}] {text}"
-
-
-def citations_in(text: str, read: CandidatePool) -> tuple[tuple[Citation, ...], tuple[int, ...]]:
-    """Return the marks of an answer that name a chunk, and the numbers of those that name none.
-
-    "[1, 3]" is two marks of one span. What a chunk itself has in brackets, and the model copies,
-    looks like a mark.
-
-    Args:
-        text: The answer.
-        read: The chunks that were numbered from 1, in order.
-    """
-    citations: list[Citation] = []
-    unknown: dict[int, None] = {}
-    for mark in _MARKS.finditer(text):
-        for number in map(int, _NUMBER.findall(mark.group(1))):
-            if not 1 <= number <= len(read):
-                unknown[number] = None
-                continue
-            citations.append(
-                Citation(
-                    mark=number,
-                    start=mark.start(),
-                    end=mark.end(),
-                    position=number - 1,
-                    document_id=read.document_ids[number - 1],
-                )
-            )
-    return tuple(citations), tuple(unknown)

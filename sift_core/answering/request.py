@@ -35,8 +35,9 @@ class AnswerRequest:
 
     Args:
         question: In words, not empty.
-        mode: "base", "context", "fine_tune", "both", "learned" or "auto". "base" needs no source,
-            "learned" the engine's `learning.adapter`. Default: "auto".
+        mode: "base", "context", "fine_tune", "both", "learned", "learned_context" or "auto".
+            "base" and "learned" need no source. "learned" and "learned_context" need the engine's
+            `learning.adapter`. Default: "auto".
         filter: The source's own kind of filter. Default: no restriction.
         history: The chat before the question, oldest message first. Default: none.
         queries: Texts to search for in place of the question: its parts, or rewrites. Each has its

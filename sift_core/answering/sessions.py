@@ -13,7 +13,7 @@ import numpy as np
 from sift_core.answering.answer import Answer
 from sift_core.answering.answer_spans import learn_span, learned, read_span
 from sift_core.answering.choosing import Choice, LearningOptions, check_mode
-from sift_core.answering.cost_model import READING
+from sift_core.answering.cost_model import BEFOREHAND, READING
 from sift_core.answering.in_context import InContextAnswerer
 from sift_core.answering.model.text_model import RefusalWriter
 from sift_core.answering.report import FineTuningReport
@@ -62,7 +62,7 @@ class Session:
         choice: Mode, reasons and documents.
         answerer: How questions are put and answers generated.
         tuned: What was learned; None if nothing was.
-        adapter: What was learned from the collection beforehand; None but in mode "learned".
+        adapter: What was learned from the collection beforehand, in the modes that use it.
         timings: Seconds by stage, of choosing and learning.
     """
 
@@ -297,7 +297,7 @@ def prepare_session(
         choice=choice,
         answerer=answerer,
         tuned=tuned,
-        adapter=learning.adapter if choice.mode is AnswerMode.LEARNED else None,
+        adapter=learning.adapter if choice.mode in BEFOREHAND else None,
         timings=timings,
     )
 

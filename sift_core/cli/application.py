@@ -38,6 +38,7 @@ _COMMANDS = {
     "index": ("index:index", "Make a store hold the text of files and folders, in chunks."),
     "search": ("search:search", "Find the chunks that say most together."),
     "ask": ("ask:ask", "Answer a question from the indexed chunks."),
+    "complete": ("complete:complete", "Go on with code or text, in the style of the index."),
     "serve": (
         "serve:serve",
         "Serve index and model to clients of OpenAI's API and others.",

@@ -52,7 +52,7 @@ _STAGES = {
     "generate": "generation",
 }
 
-ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned"]
+ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned", "learned_context"]
 
 
 @flags.with_flags(n_select="n_context", settings=("generator_window",))
@@ -106,7 +106,7 @@ def ask(
             answers=answers,
             max_new_tokens=max_new_tokens,
             is_calibrated=mode == "auto",
-            adapters=adapters if mode == "learned" else None,
+            adapters=adapters if mode in ("learned", "learned_context") else None,
             calibrated_adapters=adapters,
         )
         session = Session(
@@ -184,10 +184,10 @@ class Session:
         started = first = time.perf_counter()
         with Working("Looking for chunks …") as status:
             stream = self._stream(question, status)
-            with _stopped_by_interrupts(stream):
+            with stopped_by_interrupts(stream):
                 piece = next(stream, None)
                 first = time.perf_counter()
-        with stream, _stopped_by_interrupts(stream):
+        with stream, stopped_by_interrupts(stream):
             has_begun, held = False, ""  # space is written once something follows it
             while piece is not None:
                 text = held + plain(piece) if has_begun else plain(piece).lstrip()
@@ -324,7 +324,7 @@ class Session:
 
 
 @contextmanager
-def _stopped_by_interrupts(stream: AnswerStream) -> Iterator[None]:
+def stopped_by_interrupts(stream: AnswerStream) -> Iterator[None]:
     """Say at once that Ctrl-C was heard, and close the stream; a second one ends the process."""
     try:
         yield

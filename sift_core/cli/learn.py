@@ -35,7 +35,9 @@ def learn(
 ) -> None:
     """Learn the index once, for `sift ask --mode learned`, which learns nothing at a question.
 
-    Fine-tunes one adapter on chunks that are drawn at random, once.
+    Fine-tunes one adapter on chunks that are drawn at random, once. Called again after `sift
+    index`, it learns what is new among the chunks that it draws. Chunks that are gone stay
+    learned: delete the folder of --adapters to forget them.
 
     Examples:
     sift learn
@@ -56,13 +58,15 @@ def learn(
             progress[0].step(loss)
 
         found = learn_collection(language_model, sample, adapters, n_chunks=chunks, on_step=on_step)
-    n_learned = min(chunks, len(sample.texts))
+    n_learned = min(chunks, len(set(sample.texts)))
+    n_new = progress[0].n_taken if progress else 0
     if json:
         print_json(
             {
                 "adapters": adapters,
                 "bytes": found.n_bytes,
                 "n_learned": n_learned,
+                "n_new": n_new,
                 "n_stored": sample.n_stored,
                 "store": str(address),
                 "model": model,
@@ -71,9 +75,10 @@ def learn(
         return
     console = Terminal()
     of = f"{n_learned:,} of " if n_learned < sample.n_stored else ""
+    known = "" if n_new == n_learned else f", {n_new:,} of them now"
     console.say(
-        f"Learned {of}{counted(sample.n_stored, 'chunk')} into {Path(adapters)}; in use that takes "
-        f"{found.n_bytes / 2**20:,.0f} MiB of memory."
+        f"Learned {of}{counted(sample.n_stored, 'chunk')} into {Path(adapters)}{known}; in use "
+        f"that takes {found.n_bytes / 2**20:,.0f} MiB of memory."
     )
     where = "" if adapters == flags.DEFAULT_ADAPTERS else f" --adapters {adapters}"
     console.say(f'Next: sift ask "…" --mode learned{where}')
@@ -96,6 +101,11 @@ class LearningProgress:
 
     def __post_init__(self) -> None:
         self._started = self._said_at = self.clock()
+
+    @property
+    def n_taken(self) -> int:
+        """Steps that were taken."""
+        return self._n
 
     def step(self, loss: float) -> None:
         """Note a step that was taken, with the loss before it in nats a token."""

@@ -205,7 +205,10 @@ _NAMES = {"n_candidates": "candidates"}
 
 
 def with_flags(
-    *, n_select: str = "n_select", settings: Collection[str] = ()
+    *,
+    n_select: str = "n_select",
+    settings: Collection[str] = (),
+    defaults: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Return a decorator that replaces groups of options by a flag for each option.
 
@@ -218,12 +221,13 @@ def with_flags(
             -n. Default: "n_select".
         settings: Parameters and groups that get no flag: their values come from the environment or
             the settings file. Default: none.
+        defaults: Fields of `ChoiceOptions` with another default in this command. Default: none.
     """
 
     def decorate(command: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(command, eval_str=True)
         groups = {
-            one.name: _flags(one.annotation, n_select)
+            one.name: _flags(one.annotation, n_select, defaults or {})
             for one in signature.parameters.values()
             if one.kind is one.KEYWORD_ONLY and hasattr(one.annotation, "__dataclass_fields__")
         }
@@ -240,7 +244,9 @@ def with_flags(
                     if flag.name in given
                 }
                 if group not in given:
-                    given[group] = signature.parameters[group].annotation(**values)
+                    kind = signature.parameters[group].annotation
+                    others = (defaults or {}) if kind is ChoiceOptions else {}
+                    given[group] = kind(**{**others, **values})
             return command(*arguments, **given)
 
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # as typer reads it
@@ -263,8 +269,11 @@ def question_from(argument: str) -> str:
     return question
 
 
-def _flags(kind: type[Any], n_select: str) -> dict[str, inspect.Parameter]:
+def _flags(
+    kind: type[Any], n_select: str, defaults: Mapping[str, Any]
+) -> dict[str, inspect.Parameter]:
     """Return a parameter for each field of a group that has a flag."""
+    others = defaults if kind is ChoiceOptions else {}
     options = [one for one in fields(kind) if not one.metadata.get("is_live")]
     names = {one.name: one.name for one in options}
     here = {"Callable": Callable, "Selector": Selector}
@@ -276,7 +285,7 @@ def _flags(kind: type[Any], n_select: str) -> dict[str, inspect.Parameter]:
         one.name: inspect.Parameter(
             names[one.name],
             inspect.Parameter.KEYWORD_ONLY,
-            default=one.default,
+            default=others.get(one.name, one.default),
             annotation=hints[one.name],
         )
         for one in options

@@ -55,7 +55,7 @@ class AppOptions:
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="What sift learn has made; with it there is the mode learned.",
+            help="What sift learn has made, for the modes learned and learned_context.",
             show_default=False,
         ),
     ] = None

@@ -238,14 +238,12 @@ def open_for_writing(
         _check_embedder(address, recorded, embedder_name)
         from sift_core.sources import QdrantSource
 
-        vector_name = layout.vector_name
+        named = layout.vector_name
         yield OpenedStore(
             source=QdrantSource(
                 client,
                 address.collection,
-                vector_name=collection.vector_to_search(vector_name)
-                if is_there
-                else vector_name or "",
+                vector_name=collection.vector_to_search(named) if is_there else named or "",
                 text_key=layout.text_key,
                 embedder_name=recorded,
             ),

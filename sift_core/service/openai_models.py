@@ -17,7 +17,8 @@ from sift_core.types import AnswerMode
 MAX_MESSAGES = 2000  # each takes 20 µs to be checked, while nothing else is served
 MAX_STOPS = 16
 MAX_STOP = 1000  # characters; all that was written is compared with them at each token
-ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned"]
+MAX_TEXTS = 16  # of one completion, which are written one after another
+ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned", "learned_context"]
 
 
 @with_option_fields(
@@ -74,7 +75,7 @@ def _first_length(*lengths: int | None) -> int | None:
     return next((length for length in lengths if length is not None), None)
 
 
-class _Generation(Body):
+class Generation(Body):
     """What chats and completions share."""
 
     model: str
@@ -83,7 +84,6 @@ class _Generation(Body):
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: str | Many[str] | None = None
     max_tokens: int | None = None
-    n: Literal[1] | None = None
     frequency_penalty: float | None = Field(default=None, ge=0, le=0)  # not served, as the next
     presence_penalty: float | None = Field(default=None, ge=0, le=0)
     logit_bias: Annotated[dict[str, float], FewKeys] | None = Field(default=None, max_length=0)
@@ -102,6 +102,11 @@ class _Generation(Body):
                 f"a text of `stop` must have at most {MAX_STOP:,} characters", param="stop"
             )
         return [stop for stop in stops if stop]
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with the number of tokens."""
+        return self.stream_options is not None and self.stream_options.include_usage
 
     @property
     def is_sampled(self) -> bool:
@@ -133,10 +138,11 @@ class ChatMessage(Body):
     content: str | list[Any] | None = None
 
 
-class ChatRequest(_Generation):
+class ChatRequest(Generation):
     """POST /v1/chat/completions."""
 
     messages: Annotated[Many[ChatMessage], Field(max_length=MAX_MESSAGES)]
+    n: Literal[1] | None = None
     max_completion_tokens: int | None = None
     tools: list[Any] | None = Field(default=None, max_length=0)
     functions: list[Any] | None = Field(default=None, max_length=0)  # what tools were called
@@ -162,26 +168,44 @@ class ChatRequest(_Generation):
         return [{"role": one.role, "content": one.content} for one in self.messages]
 
 
-class CompletionRequest(_Generation):
-    """POST /v1/completions: the prompt is the question."""
+class CompletionSift(Sift):
+    """Our fields beside OpenAI's in a completion."""
+
+    path: str | None = Field(default=None, min_length=1, max_length=4096)
+    """The file that the prompt is from: no chunk of it from behind the prompt is read."""
+    max_prompt_tokens: int | None = Field(default=None, ge=1)
+    """Tokens of the prompt's end that the model reads at most; half of its window if left out."""
+
+
+class CompletionRequest(Generation):
+    """POST /v1/completions: the prompt goes on as it stands, without a chat template.
+
+    The model does not read `suffix`: a text ends where it comes to the first line of it, and no
+    chunk is read that holds some of it.
+    """
 
     prompt: _Texts
-    echo: Literal[False] | None = None
-    logprobs: Literal[0] | None = None
+    suffix: str | None = None
+    n: int | None = Field(default=None, ge=1, le=MAX_TEXTS)
+    echo: bool | None = None
+    logprobs: Literal[0] | None = None  # not served
     best_of: Literal[1] | None = None
+    sift: CompletionSift = Field(default_factory=CompletionSift)
 
-    def turns(self) -> list[dict[str, Any]]:
-        """Return the prompt as the only message.
+    def prompts(self) -> list[str]:
+        """Return the prompts, each as often as a text for it is asked for.
 
         Raises:
-            RefusedError: If there are several.
+            RefusedError: If there is none, or there are too many.
         """
         prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
-        if len(prompts) != 1:
+        prompts = [one for one in prompts for _ in range(self.n or 1)]
+        if not 1 <= len(prompts) <= MAX_TEXTS:
             raise RefusedError(
-                f"`prompt` must be one text, got a list of {len(prompts):,}", param="prompt"
+                f"`prompt` must be 1 to {MAX_TEXTS} texts, times `n`, got {len(prompts):,}",
+                param="prompt",
             )
-        return [{"role": "user", "content": prompts[0]}]
+        return prompts
 
 
 class EmbeddingRequest(Body):

@@ -13,7 +13,8 @@ from sift_core import (
 )
 from sift_core.answering import PromptOptions
 from sift_core.answering.answer import Citation
-from sift_core.answering.in_context import INSTRUCTION, InContextAnswerer, citations_in
+from sift_core.answering.citing import citations_in
+from sift_core.answering.in_context import INSTRUCTION, InContextAnswerer
 from sift_core.testing import HashingEmbedder
 from tests.engines import engine_of
 from tests.pools import pool_of

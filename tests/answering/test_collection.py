@@ -87,9 +87,8 @@ def test_a_call_that_was_interrupted_leaves_nothing_that_would_be_taken_for_the_
     [
         {"sample": replace(CHUNKS, texts=[text.upper() for text in CHUNKS.texts])},
         {"settings": replace(SETTINGS, learning_rate=1e-3)},
-        {"n_chunks": 3},
     ],
-    ids=["chunks", "settings", "number"],
+    ids=["chunks", "settings"],
 )
 def test_a_folder_of_something_else_is_refused_and_stays(lm, tmp_path, changes):
     learned(lm, tmp_path)
@@ -97,6 +96,30 @@ def test_a_folder_of_something_else_is_refused_and_stays(lm, tmp_path, changes):
     with pytest.raises(InvalidInputError, match="delete that folder"):
         learned(lm, tmp_path, **changes)
     assert (tmp_path / MANIFEST).read_bytes() == before
+
+
+def test_what_has_changed_alone_is_learned(lm, tmp_path):
+    first = learned(lm, tmp_path)
+    texts = [*CHUNKS.texts[1:], "something else 13"]
+    seen = []
+    changed = replace(CHUNKS, texts=texts)
+    second = learned(lm, tmp_path, changed, on_step=lambda *step: seen.append(step[:2]))
+    assert seen == [(1, 1)]
+    assert second.key != first.key
+    with lm.adapted(first):
+        before = lm.bits_per_byte(texts[-1])
+    with lm.adapted(second):
+        assert lm.bits_per_byte(texts[-1]) < before
+    again = learned(lm, tmp_path, changed, on_step=lambda *step: seen.append(step))
+    assert len(seen) == 1
+    assert torch.equal(again.values, second.values)
+
+
+@pytest.mark.parametrize("changes", [{"n_chunks": 3}, {"sample": sample_of([*range(N)][::-1])}])
+def test_nothing_is_learned_where_all_is_known(lm, tmp_path, changes):
+    first = learned(lm, tmp_path)
+    again = learned(lm, tmp_path, on_step=lambda *_: pytest.fail("it learned"), **changes)
+    assert again.key == first.key
 
 
 def test_it_opens_under_no_other_model(lm, tmp_path, make_random_lm):
@@ -111,7 +134,7 @@ def test_a_folder_that_is_of_no_use_is_refused(lm, tmp_path, damage, monkeypatch
     path = tmp_path / MANIFEST
     if damage == "changed":
         record = json.loads(path.read_text())
-        record["content"]["n_chunks"] = 7
+        record["content"]["model"] = "another"
         path.write_text(json.dumps(record))
     else:
         monkeypatch.setattr(collection, "FORMAT", collection.FORMAT + 1)

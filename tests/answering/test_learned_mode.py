@@ -82,3 +82,20 @@ def test_what_cannot_be_merged_is_refused_before_any_work(make_engine):
     engine = make_engine()
     with pytest.raises(InvalidInputError, match="needs an adapter"):
         changed(engine, adapter=None).answer(QUESTIONS[0], mode="learned")
+
+
+def test_chunks_are_read_with_what_was_learned(make_engine):
+    engine = make_engine()
+    answer = engine.answer(QUESTIONS[0], mode="learned_context")
+    assert (answer.mode, answer.n_read) == (AnswerMode.LEARNED_CONTEXT, 1)
+    assert answer.fine_tuning is None
+    session = engine.session(QUESTIONS[0], mode="learned_context")
+    read = engine.session(QUESTIONS[0], mode="context")
+    for text in TEXTS[1::4]:
+        assert session.bits_per_byte(text) < read.bits_per_byte(text) - 0.1
+
+
+def test_with_nothing_to_read_there_is_what_was_learned(make_engine):
+    query = Query(text=QUESTIONS[0], embedding=HashingEmbedder().embed_query(QUESTIONS[0]))
+    choice = make_engine().choose_from(query, CandidatePool.empty(), mode="learned_context")
+    assert choice.mode is AnswerMode.LEARNED

@@ -68,7 +68,9 @@ def test_adapters_learned_beforehand_are_one_more_way(ask, engine, tmp_path):
         serving(create_app(merging, settings=SETTINGS)) as url,
         openai.OpenAI(base_url=f"{url}/v1", **options) as client,
     ):
-        assert "tiny:learned" in [model.id for model in client.models.list()]
+        assert {"tiny:learned", "tiny:learned_context"} <= {
+            model.id for model in client.models.list()
+        }
         messages = [{"role": "user", "content": QUESTION}]
         answer = client.chat.completions.create(model="tiny:learned", messages=messages)
     expected = merging.answer(QUESTION, mode="learned")
@@ -244,15 +246,6 @@ def test_a_question_off_the_topic_is_refused_and_opens_no_session(ask):
 def test_what_clients_send_by_habit_changes_nothing(ask):
     habits = {"frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}, "user": "me"}
     assert ask(**habits, n=1, logprobs=False).choices == ask().choices
-
-
-def test_completions_answer_a_prompt(client, ask):
-    whole = client.completions.create(model="tiny:context", prompt=QUESTION)
-    assert whole.object == "text_completion"
-    assert whole.choices[0].text == ask().choices[0].message.content
-    pieces = list(client.completions.create(model="tiny:context", prompt=[QUESTION], stream=True))
-    assert "".join(piece.choices[0].text for piece in pieces) == whole.choices[0].text
-    assert pieces[-1].choices[0].finish_reason == whole.choices[0].finish_reason
 
 
 @pytest.mark.parametrize("encoding", [None, "float", "base64"])

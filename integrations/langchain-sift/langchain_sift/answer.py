@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 Asked: TypeAlias = str | dict[str, Any]
 Answered: TypeAlias = dict[str, Any]
-Mode: TypeAlias = Literal["auto", "base", "context", "fine_tune", "both", "learned"]
+Mode: TypeAlias = Literal[
+    "auto", "base", "context", "fine_tune", "both", "learned", "learned_context"
+]
 
 
 def _checked_engine(engine: object) -> Any:
@@ -94,8 +96,8 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
 
     Args:
         engine: A `sift_core.answering.AnswerEngine`.
-        mode: "base", "context", "fine_tune", "both", "learned", or "auto", which decides for each
-            question.
+        mode: "base", "context", "fine_tune", "both", "learned", "learned_context", or "auto", which
+            decides for each question.
         generation: Arguments of the engine's `answer` for every call.
 
     Raises:

@@ -42,8 +42,8 @@ class ChatSIFT(BaseChatModel):
 
     Args:
         engine: A `sift_core.answering.AnswerEngine`. Without a source it answers in base mode.
-        mode: "base", "context", "fine_tune", "both", "learned" or "auto". Default: "auto" if the
-            engine has a source and an embedder, else "base".
+        mode: "base", "context", "fine_tune", "both", "learned", "learned_context" or "auto".
+            Default: "auto" if the engine has a source and an embedder, else "base".
         max_tokens: Length of an answer at most; 0 and -1 stand for the default. A length that the
             window does not hold is shortened. Default: the engine's.
         temperature: 0 for the likeliest text, more to sample. Default: the engine's.

@@ -281,7 +281,7 @@ class LanguageModel:
 
         Args:
             prompt: A text, or the messages of a chat, the last of which is answered. A chat
-                template of the tokenizer spells them.
+                template of the tokenizer spells them. A `RawText` is continued as it stands.
             max_new_tokens: Length of the continuation at most, >= 1. Default: 64.
             stop: Texts that end the continuation; what is returned ends before them.
             on_text: Called with each new piece of the text as soon as it is certain. What it

@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sift_core.answering.model.text_model import CHUNK_SEPARATOR, Prompt, as_conversation
+from sift_core.answering.model.text_model import CHUNK_SEPARATOR, Prompt, RawText, as_conversation
 from sift_core.answering.model.thoughts import template_settings
 from sift_core.checks import check_text
 from sift_core.errors import InvalidInputError, MissingDependencyError
@@ -74,13 +74,15 @@ def prompt_ids(
 
     Args:
         tokenizer: The model's.
-        prompt: A text, or the messages of a chat.
-        prefix_id: Token that a text starts with where there is no chat template.
+        prompt: A text, the messages of a chat, or a `RawText`.
+        prefix_id: Token that a text starts with where no chat template is used.
         template: Variables of the chat template. Default: thinking is off.
 
     Raises:
         InvalidInputError: If the prompt is none, or the chat template refuses it.
     """
+    if isinstance(prompt, RawText):
+        return [prefix_id, *text_ids(tokenizer, prompt.text)]
     messages = as_conversation(prompt)
     if not getattr(tokenizer, "chat_template", None):
         return [prefix_id, *text_ids(tokenizer, _as_plain_text(messages))]

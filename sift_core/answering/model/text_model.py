@@ -18,8 +18,20 @@ if TYPE_CHECKING:
 CHUNK_SEPARATOR = "\n\n"
 REFUSAL = "The documents say nothing about that."
 
-Prompt: TypeAlias = str | Sequence[Message]
-"""A text, or the messages of a chat, of which the last is to be answered."""
+
+@dataclass(frozen=True)
+class RawText:
+    """A text that a model continues as it stands, without its chat template.
+
+    Args:
+        text: The text.
+    """
+
+    text: str
+
+
+Prompt: TypeAlias = str | Sequence[Message] | RawText
+"""A question, the messages of a chat, of which the last is to be answered, or a text to go on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +144,11 @@ def as_conversation(prompt: Prompt) -> Sequence[Message]:
     Raises:
         InvalidInputError: If it is neither a text nor messages, or there is none.
     """
+    if isinstance(prompt, RawText):
+        raise InvalidInputError(
+            "a server of chats cannot continue a text as it stands; have a `LanguageModel` or a "
+            "vLLM (`VllmGenerator`) write"
+        )
     if isinstance(prompt, str):
         check_text("prompt", prompt)
         return [{"role": "user", "content": prompt}]

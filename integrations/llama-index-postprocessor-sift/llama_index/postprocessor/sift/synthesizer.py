@@ -81,8 +81,8 @@ class SIFTSynthesizer(BaseSynthesizer):
     Args:
         engine: Has the language model and the options of the choice. Its own source and embedder
             are not used.
-        mode: "auto", "base", "context", "fine_tune", "both" or "learned". A `SIFTQueryBundle` may
-            have its own. Default: "auto".
+        mode: "auto", "base", "context", "fine_tune", "both", "learned" or "learned_context". A
+            `SIFTQueryBundle` may have its own. Default: "auto".
         llm: Answers in the modes "context" and "base", with LlamaIndex's own prompts (response
             mode "compact"). Default: the engine's model.
         streaming: Whether responses are streams. Default: no.
