@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PROMPT_TOKENS = 512  # of the text before the cursor; a guess, since each is read at each call
 N_CHUNKS = 4  # that are read; a guess, for the same reason
 QUERY_LINES, QUERY_CHARACTERS = 10, 2000  # that are searched for, the last ones; guesses
+STOP_CHARACTERS = 200  # of the line behind the cursor; a guess
 CHARACTERS_A_TOKEN = 12  # more than texts have, so that megabytes are cut before they are counted
 
 Until: TypeAlias = Literal["block", "line", "length"]
@@ -150,23 +151,39 @@ class CompletionPrompt:
         return keep
 
     def stops(self) -> list[str]:
-        """Return the text behind the cursor at which a continuation ends: its first line."""
+        """Return the text behind the cursor at which a continuation ends: its first line.
+
+        Of a longer line the first 200 characters count, as all that is written is compared.
+        """
         first = next((line for line in self.after.splitlines() if line.strip()), "")
-        return [f"\n{first}\n"] if first.strip() else []
+        end = "\n" if len(first) <= STOP_CHARACTERS else ""
+        return [f"\n{first[:STOP_CHARACTERS]}{end}"] if first.strip() else []
 
 
 def _is_same_file(path: str, source: str | None) -> bool:
     """Return whether an index's name of a file and a path end alike, one within the other.
 
-    A bare name such as "__init__.py" stands for no file of another folder.
+    A bare name such as "__init__.py" stands for no file of another folder. Of "../docs/a.md",
+    which is relative to an unknown folder, "docs/a.md" is compared.
     """
     if source is None:
         return False
-    ours, theirs = PurePath(path), PurePath(source)
-    n = min(len(ours.parts), len(theirs.parts))
-    if len(theirs.parts) > n == 1:
+    ours, theirs = _known_parts(path), _known_parts(source)
+    n = min(len(ours), len(theirs))
+    if len(theirs) > n == 1:
         return False
-    return ours.parts[-n:] == theirs.parts[-n:]
+    return ours[-n:] == theirs[-n:]
+
+
+def _known_parts(path: str) -> list[str]:
+    """Return the parts of a path, with each ".." resolved or, at the beginning, left out."""
+    parts: list[str] = []
+    for part in PurePath(path).parts:
+        if part != "..":
+            parts.append(part)
+        elif parts:
+            parts.pop()
+    return parts
 
 
 def prepare_completion(

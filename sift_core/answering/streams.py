@@ -125,9 +125,11 @@ def _feed(
         end, cause = _End(), error
     except BaseException as error:  # the reader raises it
         end, cause = _End(error=error), error
-    end_stream(span, end.answer, cause)
-    with suppress(RuntimeError):  # the reader's event loop is closed
-        put(end)
+    try:
+        end_stream(span, end.answer, cause)
+    finally:  # a span processor of the application may fail, and the reader still waits
+        with suppress(RuntimeError):  # the reader's event loop is closed
+            put(end)
 
 
 class _Stream:

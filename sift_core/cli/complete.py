@@ -150,7 +150,7 @@ def _prompt(place: str, path: str | None) -> CompletionPrompt:
     if not Path(place).is_file() and (found := _AT_LINE.fullmatch(place)):
         place, line = found[1], int(found[2])
     try:
-        text = Path(place).read_text(encoding="utf-8")
+        text = Path(place).read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise InvalidInputError(f"there is no file {place!r}") from error
     except (OSError, UnicodeError) as error:

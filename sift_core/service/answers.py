@@ -19,6 +19,7 @@ from sift_core.answering.streams import cancellable, run_in_worker
 from sift_core.explanation import number_or_none
 from sift_core.service.errors import RefusedError, stopping
 from sift_core.service.state import Service
+from sift_core.sources.filtered import FilteredSource
 from sift_core.types import Query
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class Answering:
             return await self._opened(self._request, is_kept=False), False
         async with sessions.being_made(key):
             session = sessions.get(key)
-            if session is not None:
+            if session is not None and self._may_use(session.choice):
                 self._events.put_nowait(_chosen(session.choice, is_known=True))
                 return session, True
             # how its first answer is written is not how all will be
@@ -195,6 +196,13 @@ class Answering:
             if not session.choice.refuses:  # a later question may be on the topic
                 sessions.put(key, session)
             return session, False
+
+    def _may_use(self, choice: Choice) -> bool:
+        """Return whether a session's chunks may be used: none is from behind another cursor."""
+        source = self._engine.source
+        if not isinstance(source, FilteredSource):
+            return True
+        return all(source.keeps(one.chunks) for one in (choice.read, choice.learned) if one)
 
     async def _opened(self, request: AnswerRequest, *, is_kept: bool) -> Session:
         """Return a new session; one that is kept has read its documents too."""

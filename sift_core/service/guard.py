@@ -110,7 +110,9 @@ class Guard:
             self._room += exchange.n_held
             # A template such as "/v1/rerank"; never what clients make up, which has no end.
             template = getattr(scope.get("route"), "path", None)
-            record_response(span, scope, exchange.status, template)
+            record_response(
+                span, scope, exchange.status, template, is_complete=exchange.is_complete
+            )
             route = template or "other"
             self._metrics.requests.labels(route, str(exchange.status)).inc()
             self._metrics.request_seconds.labels(route).observe(time.perf_counter() - started)

@@ -56,8 +56,8 @@ def _check_texts(value: Any) -> Any:
     """Refuse tokens, which mean something to OpenAI's models alone, before any is looked at."""
     if isinstance(value, list) and value and not isinstance(value[0], str):
         raise ValueError(
-            "must be text, got tokens, which are another model's; LangChain sends texts with "
-            "OpenAIEmbeddings(check_embedding_ctx_length=False)"
+            "must be text, got tokens, which are another model's; send the text itself (LangChain "
+            "does with OpenAIEmbeddings(check_embedding_ctx_length=False))"
         )
     return value
 

@@ -51,14 +51,17 @@ def request_span(scope: Scope, *, is_quiet: bool) -> Iterator[Span]:
         context.detach(token)
 
 
-def record_response(found: Span, scope: Scope, status: int, route: str | None) -> None:
+def record_response(
+    found: Span, scope: Scope, status: int, route: str | None, *, is_complete: bool
+) -> None:
     """Tell the span of a request how it was answered.
 
     Args:
         found: The span.
         scope: Of the request.
         status: HTTP's, or 0 if nothing was sent.
-        route: The template of the path, such as "/v1/rerank". Default: none fits.
+        route: The template of the path, such as "/v1/rerank"; None if none fits.
+        is_complete: Whether the whole answer was sent. If not, the span is marked as cancelled.
     """
     if not found.is_recording:
         return
@@ -67,6 +70,8 @@ def record_response(found: Span, scope: Scope, status: int, route: str | None) -
         found.set({"http.route": route})
     if status:
         found.set({"http.response.status_code": status})
+    if not is_complete:
+        found.set({"sift.is_cancelled": True})
     if status >= 500:
         found.fail(str(status))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sift_core.errors import InvalidInputError, MissingDependencyError
@@ -93,7 +95,28 @@ def serve_at(
 
     server = Server(config)
     try:
-        server.run(sockets=[listener])
+        with _left_at_sigterm():
+            server.run(sockets=[listener])
     finally:
         if server.last is not None:
             server.last.cancel()
+
+
+@contextmanager
+def _left_at_sigterm() -> Iterator[None]:
+    """Leave the block by SystemExit at SIGTERM, so that stores close and the last spans are sent.
+
+    Uvicorn raises a signal again after it has stopped, which would end the process at once.
+    """
+
+    def leave(number: int, _: Any) -> None:
+        raise SystemExit(SIGNALLED + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)

@@ -43,6 +43,11 @@ class FilteredSource(LexicalFetching):
         return getattr(self._source, "embedder_name", None)
 
     @property
+    def collection_name(self) -> str:
+        """Name of the other source's collection, or else of its class."""
+        return str(getattr(self._source, "collection_name", "") or type(self._source).__name__)
+
+    @property
     def has_words(self) -> bool:
         """Whether the source keeps the words of its documents, as far as it knows."""
         return has_words(self._source)
@@ -82,6 +87,10 @@ class FilteredSource(LexicalFetching):
         return self._all_kept(
             await alook_up(self._source, query, _longer(lookups), filter), lookups
         )
+
+    def keeps(self, pool: CandidatePool) -> bool:
+        """Return whether all candidates of a pool may be candidates here."""
+        return all(map(self._keep, pool.texts, pool.metadata))
 
     def _all_kept(
         self, pools: Sequence[CandidatePool], lookups: Sequence[Lookup]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +13,7 @@ import pytest
 pytest.importorskip("opentelemetry.sdk", reason="needs the extra otel")
 
 from opentelemetry import trace
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import StatusCode
 
 from sift_core import AnswerError, InvalidInputError
@@ -19,6 +21,7 @@ from sift_core.answering import OpenAIGenerator
 from sift_core.tracing import CONTENT_VARIABLE, trace_headers
 from tests.answering.openai_double import MODEL, Api, serving_api
 from tests.engines import engine_of
+from tests.traces import provided
 
 TEXTS = [f"the quagga number {i} eats grass" for i in range(12)]
 QUESTION = "which quagga eats grass?"
@@ -115,6 +118,23 @@ def test_a_stream_that_is_read_is_the_same_tree_and_ends_with_it(traces, engine)
         assert traces.tree() == CONTEXT  # nothing is waited for
     assert traces.named("invoke_workflow sift.answer").attributes["sift.mode"] == "context"
     assert trace_headers() == {}  # nothing is left over here
+
+
+def test_a_stream_ends_though_what_processes_its_span_fails(engine):
+    class Broken(SpanProcessor):
+        def on_end(self, span):
+            if span.name == CONTEXT[0]:
+                raise RuntimeError("no room")
+
+    provider = TracerProvider()
+    provider.add_span_processor(Broken())
+    answers = []
+    with provided(provider):
+        stream = engine.stream(QUESTION, mode="context")
+        reader = threading.Thread(target=lambda: answers.append(stream.answer()), daemon=True)
+        reader.start()
+        reader.join(60)
+    assert answers
 
 
 def test_a_stream_that_is_closed_ends_its_spans(traces, engine):

@@ -70,6 +70,14 @@ def test_no_chunk_of_the_file_from_behind_the_cursor_is_read(engine, path):
     assert sorted(sources) == ["copy.py", "other.py"]
 
 
+@pytest.mark.parametrize("source", ["../boxes/shelf.py", "../../home/me/boxes/shelf.py"])
+def test_a_file_that_was_indexed_from_beside_its_folder_is_known(small_lm, source):
+    engine = engine_over({FOLD: source, "def fold(chair):": "other.py"}, small_lm)
+    prompt = CompletionPrompt.at_line(FILE, 5, path="/home/me/boxes/shelf.py")
+    answer = complete(engine, prompt, mode="context", max_new_tokens=1)
+    assert [metadata["source"] for metadata in answer.chunks.metadata] == ["other.py"]
+
+
 def test_a_chunk_of_the_file_from_before_what_is_read_is_a_chunk_like_others(engine):
     prompt = CompletionPrompt.at_line(FILE, 5, path="shelf.py")
     n_tokens = engine.language_model.n_tokens("def fold(table):")
@@ -110,7 +118,13 @@ def test_of_one_long_line_the_end_is_read(small_lm):
 
 
 @pytest.mark.parametrize(
-    ("after", "stops"), [("\n\n    return 1\nx", ["\n    return 1\n"]), (" \n", []), ("", [])]
+    ("after", "stops"),
+    [
+        ("\n\n    return 1\nx", ["\n    return 1\n"]),
+        (f"\n{'a' * 201}\n", [f"\n{'a' * 200}"]),
+        (" \n", []),
+        ("", []),
+    ],
 )
 def test_a_text_ends_where_it_comes_to_what_stands_behind(engine, after, stops):
     prompt = CompletionPrompt(before=AT_FOLD, after=after)

@@ -79,3 +79,8 @@ def test_a_file_with_a_colon_in_its_name_is_that_file(record, elsewhere):
     assert record("complete", "a:1", "--mode", "base", "--max-new-tokens", 1)["path"].endswith(
         "a:1"
     )
+
+
+def test_the_mark_that_some_editors_begin_a_file_with_is_no_text(elsewhere, refusal):
+    (elsewhere / "empty.py").write_bytes(b"\xef\xbb\xbf\r\n")
+    assert "no text before the cursor" in refusal("complete", "empty.py", "--mode", "base")

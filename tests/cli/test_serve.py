@@ -110,7 +110,7 @@ def test_there_are_few_flags():
 
 
 @contextmanager
-def a_whole_service(folder, *arguments, **environment):
+def a_whole_service(folder, *arguments, stop=signal.SIGINT, **environment):
     """Run one over the folder's index in a process of its own; yield its address."""
     command = [sys.executable, "-m", "sift_core.cli", "serve", "--port", "0", *arguments]
     with subprocess.Popen(
@@ -127,9 +127,9 @@ def a_whole_service(folder, *arguments, **environment):
                 assert told, process.wait()
             yield re.search(r"http://127\.0\.0\.1:\d+", told).group()
         finally:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(stop)
             rest = process.stderr.read()
-        assert process.wait(timeout=300) == 130
+        assert process.wait(timeout=300) == 128 + stop
         assert "Traceback" not in rest
 
 

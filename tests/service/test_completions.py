@@ -4,8 +4,10 @@ import httpx
 import pytest
 
 from sift_core.answering.completing import CompletionPrompt, complete
+from sift_core.service import create_app
 from sift_core.types import Query
-from tests.service.servers import PATIENCE_S
+from tests.engines import engine_of
+from tests.service.servers import PATIENCE_S, SETTINGS, serving
 
 openai = pytest.importorskip("openai", reason="a client of the service")
 
@@ -167,3 +169,21 @@ def test_a_session_reads_its_chunks_once(go_on):
     assert "read" in first.sift["timings"]
     assert "fetch" not in again.sift["timings"]
     assert first.choices[0].text == go_on(**options).choices[0].text
+
+
+def test_a_session_reads_no_chunk_from_behind_a_cursor_that_has_moved_up(engine):
+    top, end = "def count(boxes):\n    return 1", "def fold(table):\n    return 2"
+    metadata = [{"source": source} for source in ("shelf.py", "shelf.py", "other.py")]
+    chunks = [top, end, "def fold(chair):"]
+    engine = engine_of(engine.language_model, chunks, metadata=metadata)
+    app = create_app(engine, source=engine.source, embedder=engine.embedder, settings=SETTINGS)
+    sift = {"session": "one", "path": "shelf.py", "n_context": 3, "max_prompt_tokens": 4}
+    body = {"model": "tiny:context", "max_tokens": 1, "sift": sift}
+    with serving(app) as url:
+
+        def sources(prompt):
+            answer = httpx.post(f"{url}/v1/completions", json={**body, "prompt": prompt})
+            return len(answer.raise_for_status().json()["sift"]["sources"])
+
+        whole = f"{top}\n\n{end}\n\ndef lift(chair):"
+        assert [sources(whole), sources(f"{whole}\n"), sources("def count(boxes):")] == [3, 3, 1]

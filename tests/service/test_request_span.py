@@ -60,6 +60,7 @@ def test_a_request_continues_its_callers_trace(traces, http):
     assert root.attributes["http.route"] == root.attributes["url.path"] == "/v1/rerank"
     assert root.attributes["http.request.method"] == "POST"
     assert root.attributes["http.response.status_code"] == 200
+    assert "sift.is_cancelled" not in root.attributes
     assert root.status.status_code is StatusCode.UNSET
 
 
@@ -91,6 +92,7 @@ def test_a_client_that_leaves_its_stream_ends_the_spans(traces, url):
         next(answer.iter_lines())
     ended(traces, 1)
     until(lambda: any(one.name == CONTEXT[0] for one in traces.spans))
+    assert traces.named("POST").attributes["sift.is_cancelled"]
 
 
 @pytest.mark.parametrize(
