@@ -7,19 +7,20 @@ Model Merging", arXiv 2505.14136, with one adapter in place of one for each clus
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from sift_core.answering.fine_tuning import fine_tune
+from sift_core.answering.distillation import Passage, steps_of, taught_windows
+from sift_core.answering.fine_tuning import FineTuned, OnStep, fine_tune, fine_tune_windows
 from sift_core.answering.model.adapters import CONFIG_NAME, MERGE, WEIGHTS_NAME, Adapter
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.weights_fingerprint import digest_of
 from sift_core.answering.settings import FineTuningSettings
-from sift_core.checks import as_count, check_text
+from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.files import DAMAGE, file_checksum, seal, unseal, write_whole
 from sift_core.types import DocumentSample
@@ -30,6 +31,8 @@ FORMAT = 2  # of the folder, and of what is learned: raise it when either change
 RANK, ALPHA, LEARNING_RATE = 16, 16, 1e-3  # decision 0028
 
 OnSample = Callable[[int, int, float], object]
+OnChunk = Callable[[int, int], object]
+Objective: TypeAlias = Literal["next-token", "distill"]
 
 
 def learn_collection(
@@ -38,13 +41,14 @@ def learn_collection(
     folder: str | Path,
     *,
     n_chunks: int = 1000,
+    objective: Objective = "next-token",
     settings: FineTuningSettings | None = None,
     on_step: OnSample | None = None,
+    on_chunk: OnChunk | None = None,
 ) -> Adapter:
     """Return an adapter that has learned a collection, learned once and kept in a folder.
 
-    Each chunk is one step of `fine_tune`, in random order. The same call returns what is in the
-    folder already. The model stays as it is.
+    The same call returns what is in the folder already. The model stays as it is.
 
     Args:
         language_model: The model to learn with.
@@ -52,17 +56,29 @@ def learn_collection(
         folder: Made where it is missing. It holds the adapter in PEFT's format and a manifest
             with the checksums of its files.
         n_chunks: How many chunks are learned at most, drawn at random, >= 1. Default: 1,000.
+        objective: "next-token" learns each chunk as a text, in one step of `fine_tune`. "distill"
+            learns what the model that reads a chunk answers to questions about it, see
+            `sift_core.answering.distillation`. That takes some ten times as long. Default:
+            "next-token".
         settings: How to learn. Default: rank 16, alpha 16 and a rate of 1e-3.
         on_step: Called after each step with the number of steps taken, the number of all, and the
             loss before it in nats a token. What it raises ends the learning.
+        on_chunk: Called with "distill", before the first step, after each chunk that was asked
+            about, with the number of those and of all. What it raises ends the learning.
 
     Raises:
         AnswerError: If the model fails.
-        InvalidInputError: If `n_chunks` is < 1, the folder has an adapter of something else or
+        InvalidInputError: If `n_chunks` is < 1, `objective` is none of these, no chunk can be asked
+            about, the folder has an adapter of something else or
             cannot be written, or the model cannot learn so.
     """
     settings = settings or usual_settings()
-    texts = _drawn(sample, as_count("n_chunks", n_chunks, minimum=1))
+    if objective not in get_args(Objective):
+        raise InvalidInputError(
+            f'`objective` must be "next-token" or "distill", got {short_repr(objective)}'
+        )
+    passages = _drawn(sample, as_count("n_chunks", n_chunks, minimum=1))
+    texts = [passage.text for passage in passages]
     place = Path(folder)
     manifest: dict[str, Any] = {
         "format": FORMAT,
@@ -72,6 +88,9 @@ def learn_collection(
         "n_chunks": len(texts),
         "texts": digest_of(texts),
     }
+    if objective == "distill":  # folders of before know no objective
+        subjects = digest_of([passage.subject for passage in passages])
+        manifest |= {"objective": objective, "subjects": subjects}
     manifest["identity"] = digest_of([json.dumps(manifest, sort_keys=True)])
     earlier = _read_manifest(place)
     if earlier is not None and earlier["identity"] != manifest["identity"]:
@@ -81,13 +100,7 @@ def learn_collection(
         )
     if earlier is None:
         _write(place, lambda: place.mkdir(parents=True, exist_ok=True))  # before the work
-        steps = count(1)
-        tuned = fine_tune(
-            language_model,
-            texts,
-            settings,
-            on_step=lambda loss: on_step and on_step(next(steps), len(texts), loss),
-        )
+        tuned = _learn(language_model, passages, objective, settings, on_step, on_chunk)
         _write(place, lambda: _save(tuned.adapter, place, manifest))
     return load_learned(place, language_model)
 
@@ -127,6 +140,37 @@ def usual_settings() -> FineTuningSettings:
     return FineTuningSettings(lora=lora, learning_rate=LEARNING_RATE)
 
 
+def _learn(
+    language_model: LanguageModel,
+    passages: Sequence[Passage],
+    objective: Objective,
+    settings: FineTuningSettings,
+    on_step: OnSample | None,
+    on_chunk: OnChunk | None,
+) -> FineTuned:
+    """Return what is learned from passages."""
+
+    def told(n_steps: int) -> OnStep:
+        done = count(1)
+        return lambda loss: on_step and on_step(next(done), n_steps, loss)
+
+    if objective == "next-token":
+        texts = [passage.text for passage in passages]
+        return fine_tune(language_model, texts, settings, on_step=told(len(texts)))
+    windows = []
+    for n, passage in enumerate(passages, start=1):
+        windows += taught_windows(language_model, passage)
+        if on_chunk is not None:
+            on_chunk(n, len(passages))
+    if not windows:
+        raise InvalidInputError(
+            "no chunk has a sentence, name or number to ask about beside which the model's window "
+            'has room; pass shorter chunks, or learn with the objective "next-token"'
+        )
+    steps = steps_of(windows)
+    return fine_tune_windows(language_model, steps, settings, on_step=told(len(steps)))
+
+
 def _save(adapter: Adapter, place: Path, manifest: Mapping[str, Any]) -> None:
     """Write an adapter, and last the manifest: where that is, all is whole."""
     adapter.save(place)
@@ -144,13 +188,13 @@ def _write(place: Path, write: Callable[[], object]) -> None:
         ) from error
 
 
-def _drawn(sample: DocumentSample, n_chunks: int) -> list[str]:
-    """Return the texts to learn, in order; the same whatever the order of the sample."""
+def _drawn(sample: DocumentSample, n_chunks: int) -> list[Passage]:
+    """Return the chunks to learn, in order; the same whatever the order of the sample."""
     rows = sorted(
         range(len(sample.texts)), key=lambda row: (sample.document_ids[row], sample.texts[row])
     )
     drawn = np.random.default_rng(0).permutation(len(rows))[:n_chunks]
-    return [sample.texts[rows[i]] for i in drawn]
+    return [Passage.of(sample.texts[row], sample.metadata[row]) for row in (rows[i] for i in drawn)]
 
 
 def _read_manifest(place: Path) -> dict[str, Any] | None:

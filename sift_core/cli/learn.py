@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
@@ -27,6 +27,13 @@ def learn(
     model: flags.ModelOption = flags.DEFAULT_MODEL,
     adapters: flags.AdaptersOption = flags.DEFAULT_ADAPTERS,
     chunks: Annotated[int, typer.Option(min=1, help="How many chunks are learned at most.")] = 1000,
+    objective: Annotated[
+        Literal["next-token", "distill"],
+        typer.Option(
+            help='How: "next-token" learns the chunks as texts; "distill" learns what the model '
+            "answers about each chunk when it reads it, which takes some ten times as long."
+        ),
+    ] = "next-token",
     device: flags.DeviceOption = None,
     dtype: flags.DtypeOption = "auto",
     *,
@@ -39,6 +46,7 @@ def learn(
 
     Examples:
     sift learn
+    sift learn --objective distill --chunks 100
     sift ask "How do I upload a file?" --mode learned
     """
     address = StoreAddress.parse(store)
@@ -55,12 +63,23 @@ def learn(
                 progress.append(LearningProgress(status=status, n_steps=total - done + 1))
             progress[0].step(loss)
 
-        found = learn_collection(language_model, sample, adapters, n_chunks=chunks, on_step=on_step)
+        found = learn_collection(
+            language_model,
+            sample,
+            adapters,
+            n_chunks=chunks,
+            objective=objective,
+            on_step=on_step,
+            on_chunk=lambda done, total: status.update(
+                f"Asking about the chunks: {done} of {total} …"
+            ),
+        )
     n_learned = min(chunks, len(sample.texts))
     if json:
         print_json(
             {
                 "adapters": adapters,
+                "objective": objective,
                 "bytes": found.n_bytes,
                 "n_learned": n_learned,
                 "n_stored": sample.n_stored,
