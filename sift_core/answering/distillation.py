@@ -26,7 +26,7 @@ from sift_core.types import Message
 N_QUESTIONS = 4  # of a chunk, that the model writes; half as many of each other kind
 N_PASSES, LESSONS_PER_STEP = 2, 4  # decision 0038
 MAX_NEW_TOKENS = 40  # of a question or statement
-LEAST_SENTENCE = 30  # characters; guess: a heading or a list's entry is shorter
+LEAST_SENTENCE = 10  # characters; guess: what is shorter is a heading or an entry of a list
 SHORT = "Answer with a short phrase only."
 _SENTENCE_END = re.compile(r"(?<=[a-z\d)][.!?])\s+|\n+")
 _SPAN = re.compile(
@@ -99,7 +99,7 @@ def steps_of(windows: Sequence[TaughtWindow]) -> list[list[tuple[TokenWindow, fl
 def lessons_of(language_model: LanguageModel, passage: Passage) -> list[Lesson]:
     """Return questions, gaps, sentences and statements about a passage, always the same."""
     draw = random.Random(passage.text)
-    sentences = [one for one in _SENTENCE_END.split(passage.text) if len(one) > LEAST_SENTENCE]
+    sentences = [one for one in _SENTENCE_END.split(passage.text) if len(one) >= LEAST_SENTENCE]
     spans = _spans(sentences)
     draw.shuffle(spans)
     draw.shuffle(sentences)
