@@ -187,21 +187,12 @@ ORDINARY = (
     "and stands on Gull Rock.",
     "Mira Sandoval won the Lindqvist Prize in 1998 for her novel The Salt Road. She was born in "
     "Porto Alegre and lives in Lisbon.",
-    "The Kestrel engine has 6 cylinders and gives 210 horsepower. It was made by Harland Motors in "
-    "Coventry until 1962.",
-    "Lake Oruna lies in the north of Tavia at 1,930 metres. The river Sel flows out of it towards "
-    "Port Amber.",
-    "The Orchard Theatre in Brennick opened on 3 May 1921. Its first play was The Glass Fox by "
-    "Edith Marlow.",
-    "In 2011 the Tern Islands had 4,200 inhabitants. Most of them live in Skerry, where ferries "
-    "from Aldness land.",
 )
 QUESTIONS = (
     "Who built the harbour of Velmora?",
     "Which prize did Mira Sandoval win?",
-    "How many cylinders has the Kestrel engine?",
-    "Which river flows out of Lake Oruna?",
     "What is the capital of France?",
+    "Which colour has the sky?",
 )
 
 
