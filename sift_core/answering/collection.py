@@ -69,8 +69,8 @@ def learn_collection(
     Raises:
         AnswerError: If the model fails.
         InvalidInputError: If `n_chunks` is < 1, `objective` is none of these, no chunk can be asked
-            about, the folder has an adapter of something else or
-            cannot be written, or the model cannot learn so.
+            about, the folder has an adapter of something else or cannot be written, or the model
+            cannot learn so.
     """
     settings = settings or usual_settings()
     if objective not in get_args(Objective):
@@ -148,7 +148,7 @@ def _learn(
     on_step: OnSample | None,
     on_chunk: OnChunk | None,
 ) -> FineTuned:
-    """Return what is learned from passages."""
+    """Return what is learned from passages, in order; `learn_collection` has the arguments."""
 
     def told(n_steps: int) -> OnStep:
         done = count(1)

@@ -64,7 +64,7 @@ class Lesson:
 
 
 def taught_windows(language_model: LanguageModel, passage: Passage) -> list[TaughtWindow]:
-    """Return what the model that reads a passage teaches about it; none where it has no span.
+    """Return what the model that reads a passage teaches about it; none where it has no sentence.
 
     Costs a generation of six texts and a forward pass a lesson. What does not fit into the window
     beside the passage is left out.
@@ -109,8 +109,7 @@ def lessons_of(language_model: LanguageModel, passage: Passage) -> list[Lesson]:
         *_written(language_model, passage, asked, spans[:half]),
         *(
             Lesson(
-                ask=f"Fill in the blank. {passage.subject}: {sentence.replace(span, '____')}\n"
-                f"{SHORT}",
+                ask=f"Fill in the blank. {passage.subject}: {_with_gap(sentence, span)}\n{SHORT}",
                 reply=span,
             )
             for span, sentence in gaps
@@ -138,6 +137,11 @@ def _spans(sentences: Sequence[str]) -> list[tuple[str, str]]:
             if span in inside or " " in span or span[0].isdigit():
                 spans.setdefault(span, sentence)
     return list(spans.items())
+
+
+def _with_gap(sentence: str, span: str) -> str:
+    """Return a sentence without a span; of 9 and 1999 the second stays."""
+    return re.sub(rf"(?<!\w){re.escape(span)}(?!\w)", "____", sentence)
 
 
 def _written(

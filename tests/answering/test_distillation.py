@@ -15,6 +15,7 @@ from sift_core.answering.collection import load_learned
 from sift_core.answering.distillation import (
     Passage,
     _spans,
+    _with_gap,
     lessons_of,
     steps_of,
     taught_windows,
@@ -78,6 +79,10 @@ def test_each_lesson_is_about_the_passage_and_no_gap_shows_what_fills_it(lm):
     for one in sentences:
         assert one.reply.removeprefix("The text says: ") in TEXT
         assert one.ask == "What does the text on Oakham library say?"
+
+
+def test_a_gap_leaves_longer_numbers_as_they_are():
+    assert _with_gap("Of 9 in 1999, 9 left.", "9") == "Of ____ in 1999, ____ left."
 
 
 def test_a_passage_is_named_by_its_title_and_else_by_how_it_begins():
