@@ -7,17 +7,18 @@ Model Merging", arXiv 2505.14136, with one adapter in place of one for each clus
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
-from sift_core.answering.fine_tuning import fine_tune
+from sift_core.answering.distillation import Passage, steps_of, taught_windows
+from sift_core.answering.fine_tuning import FineTuned, OnStep, fine_tune, fine_tune_windows
 from sift_core.answering.model.adapters import CONFIG_NAME, MERGE, WEIGHTS_NAME, Adapter
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.weights_fingerprint import digest_of
 from sift_core.answering.settings import FineTuningSettings
-from sift_core.checks import as_count, check_text
+from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.files import DAMAGE, file_checksum, seal, unseal, write_whole
 from sift_core.types import DocumentSample
@@ -28,6 +29,8 @@ FORMAT = 3  # of the folder, and of what is learned: raise it when either change
 RANK, ALPHA, LEARNING_RATE = 16, 16, 1e-3  # decision 0028
 
 OnSample = Callable[[int, int, float], object]
+OnChunk = Callable[[int, int], object]
+Objective: TypeAlias = Literal["next-token", "distill"]
 
 
 def learn_collection(
@@ -36,15 +39,16 @@ def learn_collection(
     folder: str | Path,
     *,
     n_chunks: int = 1000,
+    objective: Objective = "next-token",
     settings: FineTuningSettings | None = None,
     on_step: OnSample | None = None,
+    on_chunk: OnChunk | None = None,
 ) -> Adapter:
     """Return an adapter that has learned a collection, learned once and kept in a folder.
 
-    Each chunk is one step of `fine_tune`, in random order. The same call returns what is in the
-    folder already. If the collection has changed since, the adapter there goes on with those of the
-    drawn chunks that it has not learned. Chunks that are gone stay learned; delete the folder to
-    forget them. The model stays as it is.
+    The same call returns what is in the folder already. If the collection has changed since, the
+    adapter there goes on with those of the drawn chunks that it has not learned. Chunks that are
+    gone stay learned; delete the folder to forget them. The model stays as it is.
 
     Args:
         language_model: The model to learn with.
@@ -53,18 +57,28 @@ def learn_collection(
             with the checksums of its files.
         n_chunks: How many chunks are learned at most, drawn at random, >= 1. A chunk that is in
             the collection twice is learned once. Default: 1,000.
+        objective: "next-token" learns each chunk as a text, in one step of `fine_tune`. "distill"
+            learns what the model that reads a chunk answers to questions about it, see
+            `sift_core.answering.distillation`. That takes some ten times as long. Default:
+            "next-token".
         settings: How to learn. Default: rank 16, alpha 16 and a rate of 1e-3.
         on_step: Called after each step with the number of steps taken, the number of all, and the
             loss before it in nats a token. What it raises ends the learning.
+        on_chunk: Called with "distill", before the first step, after each chunk that was asked
+            about, with the number of those and of all. What it raises ends the learning.
 
     Raises:
         AnswerError: If the model fails.
-        InvalidInputError: If `n_chunks` is < 1, the folder has an adapter of another model, with
-            other settings or of another collection, it cannot be written, or the model cannot
-            learn so.
+        InvalidInputError: If `n_chunks` is < 1, `objective` is none of these, no chunk can be asked
+            about, the folder has an adapter of another model, with other settings, by another
+            objective or of another collection, it cannot be written, or the model cannot learn so.
     """
     settings = settings or usual_settings()
-    texts = _drawn(sample, as_count("n_chunks", n_chunks, minimum=1))
+    if objective not in get_args(Objective):
+        raise InvalidInputError(
+            f'`objective` must be "next-token" or "distill", got {short_repr(objective)}'
+        )
+    passages = _drawn(sample, as_count("n_chunks", n_chunks, minimum=1))
     place = Path(folder)
     how: dict[str, Any] = {
         "format": FORMAT,
@@ -72,28 +86,23 @@ def learn_collection(
         "fingerprint": language_model.fingerprint,
         "settings": settings.as_record(),
     }
+    if objective == "distill":
+        how["objective"] = objective
     earlier = _read_manifest(place)
     known = [] if earlier is None else earlier["learned"]
-    new = [text for text in texts if _digest(text) not in set(known)]
+    new = [passage for passage in passages if _digest(passage) not in set(known)]
     if earlier is not None:
-        is_other = len(new) == len(texts) > 0
-        if is_other or any(earlier[name] != value for name, value in how.items()):
+        is_other = len(new) == len(passages) > 0
+        if is_other or any(earlier.get(name) != how.get(name) for name in {*how, "objective"}):
             raise InvalidInputError(
                 f"the adapter at {str(folder)!r} has learned none of these chunks, or by another "
-                f"model or with other settings; delete that folder, or pass another"
+                f"model or objective or with other settings; delete that folder, or pass another"
             )
     if new or earlier is None:
         _write(place, lambda: place.mkdir(parents=True, exist_ok=True))  # before the work
-        steps = count(1)
-        tuned = fine_tune(
-            language_model,
-            new,
-            settings,
-            on_step=lambda loss: on_step and on_step(next(steps), len(new), loss),
-            start_from=None if earlier is None else load_learned(place, language_model),
-        )
-        learned = [*known, *map(_digest, new)]
-        manifest = {**how, "learned": learned}
+        start = None if earlier is None else load_learned(place, language_model)
+        tuned = _learn(language_model, new, objective, settings, on_step, on_chunk, start)
+        manifest = {**how, "learned": [*known, *map(_digest, new)]}
         # All that was learned, in order, so that no other adapter has this name.
         before = "" if earlier is None else earlier["identity"]
         manifest["identity"] = digest_of([json.dumps(manifest, sort_keys=True), before])
@@ -136,6 +145,41 @@ def usual_settings() -> FineTuningSettings:
     return FineTuningSettings(lora=lora, learning_rate=LEARNING_RATE)
 
 
+def _learn(
+    language_model: LanguageModel,
+    passages: Sequence[Passage],
+    objective: Objective,
+    settings: FineTuningSettings,
+    on_step: OnSample | None,
+    on_chunk: OnChunk | None,
+    start_from: Adapter | None,
+) -> FineTuned:
+    """Return what is learned from passages, in order; `learn_collection` has the arguments."""
+
+    def counted(n_steps: int) -> OnStep:
+        done = count(1)
+        return lambda loss: on_step and on_step(next(done), n_steps, loss)
+
+    if objective == "next-token":
+        texts = [passage.text for passage in passages]
+        on_each = counted(len(texts))
+        return fine_tune(language_model, texts, settings, on_step=on_each, start_from=start_from)
+    windows = []
+    for n, passage in enumerate(passages, start=1):
+        windows += taught_windows(language_model, passage)
+        if on_chunk is not None:
+            on_chunk(n, len(passages))
+    if not windows:
+        raise InvalidInputError(
+            "no chunk has a sentence, name or number to ask about beside which the model's window "
+            'has room; pass shorter chunks, or learn with the objective "next-token"'
+        )
+    steps = steps_of(windows)
+    return fine_tune_windows(
+        language_model, steps, settings, on_step=counted(len(steps)), start_from=start_from
+    )
+
+
 def _save(adapter: Adapter, place: Path, manifest: Mapping[str, Any]) -> None:
     """Write an adapter, and last the manifest: where that is, all is whole."""
     adapter.save(place)
@@ -153,17 +197,20 @@ def _write(place: Path, write: Callable[[], object]) -> None:
         ) from error
 
 
-def _drawn(sample: DocumentSample, n_chunks: int) -> list[str]:
-    """Return the texts to learn, in order; the same whatever the order of the sample.
+def _drawn(sample: DocumentSample, n_chunks: int) -> list[Passage]:
+    """Return the chunks to learn, in order; the same whatever the order of the sample.
 
     They come by their hashes, so that few others are drawn when few of the collection change.
     """
-    return sorted(set(sample.texts), key=_digest)[:n_chunks]
+    rows = zip(sample.document_ids, sample.texts, sample.metadata, strict=True)
+    in_order = sorted(rows, key=lambda row: row[0], reverse=True)  # of a text, the first id counts
+    passages = {text: Passage.of(text, metadata) for _, text, metadata in in_order}
+    return sorted(passages.values(), key=_digest)[:n_chunks]
 
 
-def _digest(text: str) -> str:
-    """Return how a manifest names a text: 16 hexadecimal digits."""
-    return digest_of([text])[:16]
+def _digest(passage: Passage) -> str:
+    """Return how a manifest names a chunk, by its text: 16 hexadecimal digits."""
+    return digest_of([passage.text])[:16]
 
 
 def _read_manifest(place: Path) -> dict[str, Any] | None:

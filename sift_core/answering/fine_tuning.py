@@ -89,18 +89,47 @@ def fine_tune(
         AnswerError: If the model fails, or memory runs out with checkpointing too.
         InvalidInputError: If the model cannot learn so.
     """
-    settings = settings or FineTuningSettings()
     windows = {text: language_model.windows(text) for text in dict.fromkeys(texts)}
-    steps = [
-        _Step(windows=windows[text], chunk=chunk)
-        for chunk, text in enumerate(texts)
-        if windows[text]
-    ]
+    return fine_tune_windows(
+        language_model,
+        [_of_one_text(windows[text]) for text in texts],
+        settings,
+        on_step=on_step,
+        on_state=on_state,
+        start_from=start_from,
+        key=key,
+    )
+
+
+def fine_tune_windows(
+    language_model: LanguageModel,
+    steps: Sequence[Sequence[tuple[TokenWindow, float]]],
+    settings: FineTuningSettings | None = None,
+    *,
+    on_step: OnStep | None = None,
+    on_state: OnState | None = None,
+    start_from: Adapter | None = None,
+    key: str = "",
+) -> FineTuned:
+    """Return what a model learns from windows, one Adam step for each sequence of them.
+
+    `steps` has the windows of each step, and the weight of each target of a window in the loss. A
+    step without a window teaches nothing. The other arguments, errors and failures are those of
+    `fine_tune`.
+    """
+    settings = settings or FineTuningSettings()
+    planned = [_Step(windows=step, chunk=i) for i, step in enumerate(steps) if step]
     with language_model.lock.held(), _failures_named():
         learner = _learner(language_model, settings, start_from)
     run = _Run(language_model, learner, settings, on_step=on_step, on_state=on_state)
-    run.take(steps)
-    return run.result(n_skipped=len(texts) - len(steps), key=key or uuid4().hex)
+    run.take(planned)
+    return run.result(n_skipped=len(steps) - len(planned), key=key or uuid4().hex)
+
+
+def _of_one_text(windows: Sequence[TokenWindow]) -> list[tuple[TokenWindow, float]]:
+    """Return a text's windows, in which each token has the same weight."""
+    n_targets = sum(len(window.targets) for window in windows)
+    return [(window, 1 / n_targets) for window in windows]
 
 
 @contextmanager
@@ -148,9 +177,9 @@ def _learner(
 
 @dataclass(frozen=True, kw_only=True)
 class _Step:
-    """The windows of one chunk, and the chunk's position among the texts."""
+    """The windows of one chunk with their weights, and the chunk's position among the texts."""
 
-    windows: Sequence[TokenWindow]
+    windows: Sequence[tuple[TokenWindow, float]]
     chunk: int
 
 
@@ -193,7 +222,7 @@ class _Run:
                 self._fall_back()
                 break
         if self._losses and self._stop_reason != "diverged":
-            if not self._can_compute(steps[-1].windows[0]):
+            if not self._can_compute(steps[-1].windows[0][0]):
                 self._fall_back()
 
     def _try_step(self, step: _Step, n_planned: int) -> bool:
@@ -230,18 +259,17 @@ class _Run:
             with self._language_model.adapted(self._learner.learned(uuid4().hex)):
                 self._on_state(len(self._learned))
 
-    def _loss_and_gradient(self, windows: Sequence[TokenWindow]) -> float:
-        """Compute a chunk's mean loss and its gradient, with less memory after it ran out.
+    def _loss_and_gradient(self, windows: Sequence[tuple[TokenWindow, float]]) -> float:
+        """Compute a chunk's weighted loss and its gradient, with less memory after it ran out.
 
         Raises:
             AnswerError: If memory runs out with checkpointing too.
         """
-        weight = 1 / sum(len(window.targets) for window in windows)
         while True:
             try:
                 return sum(
                     self._learner.backward(window, weight, checkpointing=self._checkpointing)
-                    for window in windows
+                    for window, weight in windows
                 )
             except MEMORY_ERRORS as error:
                 self._learner.drop_gradient()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
@@ -27,6 +27,13 @@ def learn(
     model: flags.ModelOption = flags.DEFAULT_MODEL,
     adapters: flags.AdaptersOption = flags.DEFAULT_ADAPTERS,
     chunks: Annotated[int, typer.Option(min=1, help="How many chunks are learned at most.")] = 1000,
+    objective: Annotated[
+        Literal["next-token", "distill"],
+        typer.Option(
+            help='How: "next-token" learns the chunks as texts; "distill" learns what the model '
+            "answers about each chunk when it reads it, which takes some ten times as long."
+        ),
+    ] = "next-token",
     device: flags.DeviceOption = None,
     dtype: flags.DtypeOption = "auto",
     *,
@@ -41,6 +48,7 @@ def learn(
 
     Examples:
     sift learn
+    sift learn --objective distill --chunks 100
     sift ask "How do I upload a file?" --mode learned
     """
     address = StoreAddress.parse(store)
@@ -57,13 +65,29 @@ def learn(
                 progress.append(LearningProgress(status=status, n_steps=total - done + 1))
             progress[0].step(loss)
 
-        found = learn_collection(language_model, sample, adapters, n_chunks=chunks, on_step=on_step)
+        n_asked = 0
+
+        def on_chunk(done: int, total: int) -> None:
+            nonlocal n_asked
+            n_asked = total
+            status.update(f"Asking about the chunks: {done} of {total} …")
+
+        found = learn_collection(
+            language_model,
+            sample,
+            adapters,
+            n_chunks=chunks,
+            objective=objective,
+            on_step=on_step,
+            on_chunk=on_chunk,
+        )
     n_learned = min(chunks, len(set(sample.texts)))
-    n_new = progress[0].n_taken if progress else 0
+    n_new = n_asked or (progress[0].n_taken if progress else 0)
     if json:
         print_json(
             {
                 "adapters": adapters,
+                "objective": objective,
                 "bytes": found.n_bytes,
                 "n_learned": n_learned,
                 "n_new": n_new,
@@ -119,7 +143,7 @@ class LearningProgress:
         if self.status.notes.is_terminal:
             return
         if self._n == 1 and left > LONG_S:
-            self.status.notes.say(f"Fine-tuning on {self.n_steps} chunks: about {left:.0f} s.")
+            self.status.notes.say(f"Fine-tuning in {self.n_steps} steps: about {left:.0f} s.")
         elif self._n > 1 and now - self._said_at >= EVERY_S:
             self._said_at = now
             self.status.notes.say(f"  step {self._n} of {self.n_steps}, about {left:.0f} s left")

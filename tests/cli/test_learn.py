@@ -66,9 +66,16 @@ def told_in_a_pipe(monkeypatch, n_steps, seconds):
 def test_a_long_fine_tuning_says_so_and_then_every_ten_seconds(monkeypatch):
     lines, last = told_in_a_pipe(monkeypatch, 20, 1.5)
     assert lines == [
-        "Fine-tuning on 20 chunks: about 28 s.",
+        "Fine-tuning in 20 steps: about 28 s.",
         "  step 7 of 20, about 20 s left",
         "  step 14 of 20, about 9 s left",
     ]
     assert last == "Fine-tuning: step 20 of 20, about 0 s left, loss 2.50 nats a token …"
     assert told_in_a_pipe(monkeypatch, 50, 0.1)[0] == []  # a short one
+
+
+def test_what_the_model_answers_when_it_reads_is_learned_where_that_is_asked_for(sift, record):
+    told = sift("learn", "--objective", "distil", code=2).err
+    assert "'next-token', 'distill'" in told
+    assert record("learn", "--objective", "distill", "--chunks", 2)["objective"] == "distill"
+    assert "delete that folder" in sift("learn", "--chunks", 2, code=2).err

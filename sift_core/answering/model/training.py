@@ -39,6 +39,19 @@ class TokenWindow:
     inputs: Sequence[int]
     targets: Sequence[int]
 
+    def losses_and_gradient(
+        self, logits: torch.Tensor, rows: slice, weight: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return some targets' losses (n,) in nats, and their gradient at the logits.
+
+        Args:
+            logits: Where those targets follow, shape (n, vocabulary), float32. Not changed.
+            rows: Which of the targets.
+            weight: Of each loss in what the gradient is of.
+        """
+        targets = torch.tensor(self.targets[rows], device=logits.device)
+        return _losses_and_gradient(logits, targets, weight)
+
 
 def rolling_windows(
     ids: Sequence[int], lead: Sequence[int], *, width: int, keep_lead: bool
@@ -113,17 +126,17 @@ def backward(
     else:
         forwards = dict.fromkeys(layers.slow_gelus, partial(functional.gelu, approximate="tanh"))
     with torch.inference_mode(False), torch.enable_grad():  # also inside a server's no_grad
-        inputs, targets = _tensors(layers, window)
+        inputs, _ = _tensors(layers, window)
         with _computed_by(forwards):
             hidden = layers.hidden(inputs)[0, _target_rows(window)]
-        losses, gradient = _backward_through_head(layers, hidden, targets, weight)
+        losses, gradient = _backward_through_head(layers, hidden, window, weight)
         if hidden.requires_grad:
             hidden.backward(gradient)  # type: ignore[no-untyped-call]
     return float((losses * weight).sum())
 
 
 def _backward_through_head(
-    layers: ModelLayers, hidden: torch.Tensor, targets: torch.Tensor, weight: float
+    layers: ModelLayers, hidden: torch.Tensor, window: TokenWindow, weight: float
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return each target's loss (n,), and the weighted loss's gradient at `hidden` (n, width).
 
@@ -135,7 +148,7 @@ def _backward_through_head(
     for rows in _blocks(layers, hidden):
         block = hidden[rows].detach().requires_grad_(hidden.requires_grad)
         logits = layers.logits(block)
-        losses, logit_gradient = _losses_and_gradient(logits.detach(), targets[rows], weight)
+        losses, logit_gradient = window.losses_and_gradient(logits.detach(), rows, weight)
         logits.backward(logit_gradient)  # type: ignore[no-untyped-call]
         if gradient is not None and block.grad is not None:
             gradient[rows] = block.grad
