@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from sift_core.answering.distillation import Passage, steps_of, taught_windows
-from sift_core.answering.fine_tuning import FineTuned, OnStep, fine_tune, fine_tune_windows
+from sift_core.answering.fine_tuning import OnStep, fine_tune, fine_tune_windows
 from sift_core.answering.model.adapters import CONFIG_NAME, MERGE, WEIGHTS_NAME, Adapter
 from sift_core.answering.model.language_model import LanguageModel
 from sift_core.answering.model.weights_fingerprint import digest_of
@@ -101,12 +101,12 @@ def learn_collection(
     if new or earlier is None:
         _write(place, lambda: place.mkdir(parents=True, exist_ok=True))  # before the work
         start = None if earlier is None else load_learned(place, language_model)
-        tuned = _learn(language_model, new, objective, settings, on_step, on_chunk, start)
+        adapter = _learn(language_model, new, objective, settings, on_step, on_chunk, start)
         manifest = {**how, "learned": [*known, *map(_digest, new)]}
         # All that was learned, in order, so that no other adapter has this name.
         before = "" if earlier is None else earlier["identity"]
         manifest["identity"] = digest_of([json.dumps(manifest, sort_keys=True), before])
-        _write(place, lambda: _save(tuned.adapter, place, manifest))
+        _write(place, lambda: _save(adapter, place, manifest))
     return load_learned(place, language_model)
 
 
@@ -153,7 +153,7 @@ def _learn(
     on_step: OnSample | None,
     on_chunk: OnChunk | None,
     start_from: Adapter | None,
-) -> FineTuned:
+) -> Adapter:
     """Return what is learned from passages, in order; `learn_collection` has the arguments."""
 
     def counted(n_steps: int) -> OnStep:
@@ -163,12 +163,16 @@ def _learn(
     if objective == "next-token":
         texts = [passage.text for passage in passages]
         on_each = counted(len(texts))
-        return fine_tune(language_model, texts, settings, on_step=on_each, start_from=start_from)
+        return fine_tune(
+            language_model, texts, settings, on_step=on_each, start_from=start_from
+        ).adapter
     windows = []
     for n, passage in enumerate(passages, start=1):
         windows += taught_windows(language_model, passage)
         if on_chunk is not None:
             on_chunk(n, len(passages))
+    if not windows and start_from is not None:
+        return start_from
     if not windows:
         raise InvalidInputError(
             "no chunk has a sentence, name or number to ask about beside which the model's window "
@@ -177,7 +181,7 @@ def _learn(
     steps = steps_of(windows)
     return fine_tune_windows(
         language_model, steps, settings, on_step=counted(len(steps)), start_from=start_from
-    )
+    ).adapter
 
 
 def _save(adapter: Adapter, place: Path, manifest: Mapping[str, Any]) -> None:

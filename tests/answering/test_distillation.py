@@ -172,6 +172,26 @@ def test_a_collection_is_distilled_once_and_kept(lm, tmp_path):
         learned(tmp_path, objective="next-token")
 
 
+def test_what_is_new_alone_is_distilled_and_may_have_no_lesson(lm, tmp_path):
+    asked = []
+
+    def learned(*texts):
+        return learn_collection(
+            lm,
+            sample_of(*texts),
+            tmp_path,
+            objective="distill",
+            settings=SETTINGS,
+            on_chunk=lambda *counts: asked.append(counts),
+        )
+
+    first = learned(TEXT)
+    second = learned(TEXT, TEXT.replace("Oakham", "Ashby"))
+    assert asked == [(1, 1), (1, 1)]
+    assert not torch.equal(first.values, second.values)
+    assert torch.equal(second.values, learned(TEXT, "none.").values)
+
+
 def test_an_unknown_objective_and_chunks_without_a_lesson_are_refused(lm, tmp_path):
     with pytest.raises(InvalidInputError, match='"next-token" or "distill", got \'kl\''):
         learn_collection(lm, sample_of(TEXT), tmp_path, objective="kl")
