@@ -99,12 +99,13 @@ def _scored(session: Session, prompt: CompletionPrompt, body: str) -> Row:
         assert prefix is not None
         read_s = time.perf_counter() - begin
         cache = prefix.cache(model.model, ids, prefix.adapter_key, {})
-        inputs = torch.tensor([[ids[-1], *targets[:-1]]])
+        wanted = torch.tensor(targets, device=model.model.device)
+        inputs = torch.tensor([[ids[-1], *targets[:-1]]], device=model.model.device)
         output = model.layers.trunk(input_ids=inputs, past_key_values=cache)
         hidden = output.last_hidden_state[0]
-        nats = float(target_losses(model.layers, hidden, torch.tensor(targets)).sum())
+        nats = float(target_losses(model.layers, hidden, wanted).sum())
         best = model.layers.logits(hidden).argmax(dim=-1)
-    hits = (best == torch.tensor(targets)).tolist()
+    hits = (best == wanted).tolist()
     begin = time.perf_counter()
     line = Ending(prompt, "line")
     answer = replace(session, answerer=replace(answerer, prefix=prefix)).answer(

@@ -99,7 +99,7 @@ def test_a_chunk_of_what_stands_behind_the_prompt_is_not_read(go_on, engine):
 
 def test_no_chunk_of_the_named_file_is_read(go_on):
     first = go_on().sift["sources"][0]["url"]
-    answer = go_on(extra_body={"sift": {"path": f"/work/{first}"}})
+    answer = go_on(extra_body={"sift": {"path": f"/home/me/{first}"}})
     assert first not in [source["url"] for source in answer.sift["sources"]]
 
 
