@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from sift_core import CandidateSourceError, InMemorySource, InvalidInputError
-from sift_core.service import ServiceSettings, create_app, guard, openai, state
+from sift_core.service import ServiceSettings, create_app, guard, openai_answers, state
 from tests.engines import changed
 from tests.service.servers import (
     CHAT,
@@ -221,7 +221,7 @@ def test_a_service_that_is_stopped_waits_for_no_long_step(slow_engine):
 
 
 def test_a_quiet_stream_says_that_it_lives(slow_engine, monkeypatch):
-    monkeypatch.setattr(openai, "KEEP_ALIVE_S", 0.05)
+    monkeypatch.setattr(openai_answers, "KEEP_ALIVE_S", 0.05)
     with service(slow_engine, n_answers=1) as client, ExitStack() as others:
         others.enter_context(asked(client, "/v1/chat/completions", LONG))
         until(lambda: _n_unfinished(client) == 1)
