@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -190,6 +192,26 @@ def test_what_is_new_alone_is_distilled_and_may_have_no_lesson(lm, tmp_path):
     assert asked == [(1, 1), (1, 1)]
     assert not torch.equal(first.values, second.values)
     assert torch.equal(second.values, learned(TEXT, "none.").values)
+
+
+def test_the_next_call_distils_those_for_which_time_was_too_short(lm, tmp_path):
+    names = ("Oakham", "Ashby", "Rugby", "Derby", "Corby", "Selby", "Whitby", "Formby")
+    sample = sample_of(*(TEXT.replace("Oakham", name) for name in names))
+    settings = replace(SETTINGS, max_seconds=1e-9)  # one step of four lessons is always taken
+
+    def n_new():
+        chunks = []
+        options = {"objective": "distill", "settings": settings}
+        learn_collection(
+            lm, sample, tmp_path, **options, on_chunk=lambda n, total: chunks.append(n)
+        )
+        return len(chunks)
+
+    counts = [n_new() for _ in range(len(names) + 1)]
+    assert counts[0] == len(names)
+    assert counts[-1] == 0
+    for earlier, later in pairwise(counts):
+        assert later == earlier == 0 or earlier - 4 <= later < earlier
 
 
 def test_an_unknown_objective_and_chunks_without_a_lesson_are_refused(lm, tmp_path):
