@@ -92,7 +92,8 @@ def learn_collection(
         how["objective"] = objective
     earlier = _read_manifest(place)
     known = [] if earlier is None else earlier["learned"]
-    new = [passage for passage in passages if _digest(passage) not in set(known)]
+    names = set(known)
+    new = [passage for passage in passages if _digest(passage.text) not in names]
     if earlier is not None:
         is_other = len(new) == len(passages) > 0
         if is_other or any(earlier.get(name) != how.get(name) for name in {*how, "objective"}):
@@ -104,7 +105,7 @@ def learn_collection(
         _write(place, lambda: place.mkdir(parents=True, exist_ok=True))  # before the work
         start = None if earlier is None else load_learned(place, language_model)
         adapter, taken = _learn(language_model, new, objective, settings, on_step, on_chunk, start)
-        manifest = {**how, "learned": [*known, *map(_digest, taken)]}
+        manifest = {**how, "learned": [*known, *(_digest(passage.text) for passage in taken)]}
         # All that was learned, in order, so that no other adapter has this name.
         before = "" if earlier is None else earlier["identity"]
         manifest["identity"] = digest_of([json.dumps(manifest, sort_keys=True), before])
@@ -137,6 +138,17 @@ def load_learned(folder: str | Path, language_model: LanguageModel) -> Adapter:
     except (OSError, ValueError) as error:
         raise _useless(place, error) from error
     return Adapter.load(place, key=manifest["identity"])
+
+
+def count_learned(folder: str | Path, sample: DocumentSample) -> int:
+    """Return how many different texts of a sample the adapter in a folder has learned.
+
+    Raises:
+        InvalidInputError: If the manifest in the folder is damaged.
+    """
+    manifest = _read_manifest(Path(folder))
+    known = set() if manifest is None else set(manifest["learned"])
+    return sum(_digest(text) in known for text in set(sample.texts))
 
 
 def usual_settings() -> FineTuningSettings:
@@ -228,12 +240,12 @@ def _drawn(sample: DocumentSample, n_chunks: int) -> list[Passage]:
     rows = zip(sample.document_ids, sample.texts, sample.metadata, strict=True)
     in_order = sorted(rows, key=lambda row: row[0], reverse=True)  # of a text, the first id counts
     passages = {text: Passage.of(text, metadata) for _, text, metadata in in_order}
-    return sorted(passages.values(), key=_digest)[:n_chunks]
+    return sorted(passages.values(), key=lambda passage: _digest(passage.text))[:n_chunks]
 
 
-def _digest(passage: Passage) -> str:
-    """Return how a manifest names a chunk, by its text: 16 hexadecimal digits."""
-    return digest_of([passage.text])[:16]
+def _digest(text: str) -> str:
+    """Return the name of a chunk in a manifest, made from its text: 16 hexadecimal digits."""
+    return digest_of([text])[:16]
 
 
 def _read_manifest(place: Path) -> dict[str, Any] | None:
