@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -16,6 +16,7 @@ from sift_core.answering.distillation import Passage, steps_of, taught_windows
 from sift_core.answering.fine_tuning import OnStep, fine_tune, fine_tune_windows
 from sift_core.answering.model.adapters import CONFIG_NAME, MERGE, WEIGHTS_NAME, Adapter
 from sift_core.answering.model.language_model import LanguageModel
+from sift_core.answering.model.taught_window import TaughtWindow
 from sift_core.answering.model.weights_fingerprint import digest_of
 from sift_core.answering.settings import FineTuningSettings
 from sift_core.checks import as_count, check_text, short_repr
@@ -48,7 +49,8 @@ def learn_collection(
 
     The same call returns what is in the folder already. If the collection has changed since, the
     adapter there goes on with those of the drawn chunks that it has not learned. Chunks that are
-    gone stay learned; delete the folder to forget them. The model stays as it is.
+    gone stay learned; delete the folder to forget them. The model stays as it is. If learning ends
+    early, by `max_seconds` or a loss that is not finite, the same call goes on with what is left.
 
     Args:
         language_model: The model to learn with.
@@ -90,7 +92,8 @@ def learn_collection(
         how["objective"] = objective
     earlier = _read_manifest(place)
     known = [] if earlier is None else earlier["learned"]
-    new = [passage for passage in passages if _digest(passage) not in set(known)]
+    names = set(known)
+    new = [passage for passage in passages if _digest(passage.text) not in names]
     if earlier is not None:
         is_other = len(new) == len(passages) > 0
         if is_other or any(earlier.get(name) != how.get(name) for name in {*how, "objective"}):
@@ -101,8 +104,8 @@ def learn_collection(
     if new or earlier is None:
         _write(place, lambda: place.mkdir(parents=True, exist_ok=True))  # before the work
         start = None if earlier is None else load_learned(place, language_model)
-        adapter = _learn(language_model, new, objective, settings, on_step, on_chunk, start)
-        manifest = {**how, "learned": [*known, *map(_digest, new)]}
+        adapter, taken = _learn(language_model, new, objective, settings, on_step, on_chunk, start)
+        manifest = {**how, "learned": [*known, *(_digest(passage.text) for passage in taken)]}
         # All that was learned, in order, so that no other adapter has this name.
         before = "" if earlier is None else earlier["identity"]
         manifest["identity"] = digest_of([json.dumps(manifest, sort_keys=True), before])
@@ -137,6 +140,17 @@ def load_learned(folder: str | Path, language_model: LanguageModel) -> Adapter:
     return Adapter.load(place, key=manifest["identity"])
 
 
+def count_learned(folder: str | Path, sample: DocumentSample) -> int:
+    """Return how many different texts of a sample the adapter in a folder has learned.
+
+    Raises:
+        InvalidInputError: If the manifest in the folder is damaged.
+    """
+    manifest = _read_manifest(Path(folder))
+    known = set() if manifest is None else set(manifest["learned"])
+    return sum(_digest(text) in known for text in set(sample.texts))
+
+
 def usual_settings() -> FineTuningSettings:
     """Return how a collection is learned by default: a LoRA of rank 16, a rate of 1e-3."""
     from peft import LoraConfig  # takes seconds
@@ -153,8 +167,11 @@ def _learn(
     on_step: OnSample | None,
     on_chunk: OnChunk | None,
     start_from: Adapter | None,
-) -> Adapter:
-    """Return what is learned from passages, in order; `learn_collection` has the arguments."""
+) -> tuple[Adapter, Sequence[Passage]]:
+    """Return what is learned from passages, in order, and which of them no later call learns.
+
+    `learn_collection` has the arguments.
+    """
 
     def counted(n_steps: int) -> OnStep:
         done = count(1)
@@ -163,25 +180,39 @@ def _learn(
     if objective == "next-token":
         texts = [passage.text for passage in passages]
         on_each = counted(len(texts))
-        return fine_tune(
-            language_model, texts, settings, on_step=on_each, start_from=start_from
-        ).adapter
-    windows = []
-    for n, passage in enumerate(passages, start=1):
-        windows += taught_windows(language_model, passage)
-        if on_chunk is not None:
-            on_chunk(n, len(passages))
+        tuned = fine_tune(language_model, texts, settings, on_step=on_each, start_from=start_from)
+        is_whole, positions = tuned.report.stop_reason == "done", tuned.report.learned
+        return tuned.adapter, passages if is_whole else passages[: max(positions, default=-1) + 1]
+    lessons = _lessons(language_model, passages, on_chunk)
+    windows = list(chain.from_iterable(lessons))
     if not windows and start_from is not None:
-        return start_from
+        return start_from, passages
     if not windows:
         raise InvalidInputError(
             "no chunk has a sentence, name or number to ask about beside which the model's window "
             'has room; pass shorter chunks, or learn with the objective "next-token"'
         )
     steps = steps_of(windows)
-    return fine_tune_windows(
+    tuned = fine_tune_windows(
         language_model, steps, settings, on_step=counted(len(steps)), start_from=start_from
-    ).adapter
+    )
+    if tuned.report.stop_reason == "done":
+        return tuned.adapter, passages
+    seen = {id(window) for step in tuned.report.learned for window, _ in steps[step]}
+    pairs = zip(passages, lessons, strict=True)
+    return tuned.adapter, [one for one, own in pairs if not own or seen & set(map(id, own))]
+
+
+def _lessons(
+    language_model: LanguageModel, passages: Sequence[Passage], on_chunk: OnChunk | None
+) -> list[list[TaughtWindow]]:
+    """Return what the model that reads each passage teaches about it."""
+    lessons = []
+    for n, passage in enumerate(passages, start=1):
+        lessons.append(taught_windows(language_model, passage))
+        if on_chunk is not None:
+            on_chunk(n, len(passages))
+    return lessons
 
 
 def _save(adapter: Adapter, place: Path, manifest: Mapping[str, Any]) -> None:
@@ -209,12 +240,12 @@ def _drawn(sample: DocumentSample, n_chunks: int) -> list[Passage]:
     rows = zip(sample.document_ids, sample.texts, sample.metadata, strict=True)
     in_order = sorted(rows, key=lambda row: row[0], reverse=True)  # of a text, the first id counts
     passages = {text: Passage.of(text, metadata) for _, text, metadata in in_order}
-    return sorted(passages.values(), key=_digest)[:n_chunks]
+    return sorted(passages.values(), key=lambda passage: _digest(passage.text))[:n_chunks]
 
 
-def _digest(passage: Passage) -> str:
-    """Return how a manifest names a chunk, by its text: 16 hexadecimal digits."""
-    return digest_of([passage.text])[:16]
+def _digest(text: str) -> str:
+    """Return the name of a chunk in a manifest, made from its text: 16 hexadecimal digits."""
+    return digest_of([text])[:16]
 
 
 def _read_manifest(place: Path) -> dict[str, Any] | None:
@@ -229,8 +260,9 @@ def _read_manifest(place: Path) -> dict[str, Any] | None:
             raise ValueError(f"its format is {manifest['format']}, not {FORMAT}")
         if manifest["files"].keys() != set(_FILES):
             raise ValueError(f"it names other files than {' and '.join(_FILES)}")
-        for name in ("model", "fingerprint", "identity"):
-            check_text(name, manifest[name])
+        names = [manifest[name] for name in ("model", "fingerprint", "identity")]
+        for name in [*names, *list(manifest["learned"])]:
+            check_text("a name", name)
     except FileNotFoundError:
         return None
     except (OSError, *DAMAGE) as error:

@@ -6,21 +6,21 @@ A model that continues a text gets it as it stands, behind chunks that were foun
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from sift_core.answering.answer import Answer
+from sift_core.answering.behind_cursor import may_be_read
 from sift_core.answering.in_context import PromptOptions
 from sift_core.answering.model.text_model import check_stop
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import AnswerStream, OnStep, OnText, cancellable
 from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import InvalidInputError
-from sift_core.places import document_of
-from sift_core.sources.filtered import FilteredSource
+from sift_core.sources.filtered import FilteredSource, Keep
 from sift_core.types import AnswerMode
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ class CompletionPrompt:
             unknown.
         path: The file's path, by which its own chunks are known in the index. A chunk of the file
             is read only if it stands word for word before the part that the model reads anyway.
-            Copies of the file under other names are read. Default: unknown.
+            Copies of the file under other names are read. Default: unknown. Chunks are then
+            compared with `after`, as are those whose file the index does not name.
 
     Raises:
         InvalidInputError: If `before` has nothing but whitespace.
@@ -131,24 +132,14 @@ class CompletionPrompt:
             shown = shown[len(shown) // 4 + 1 :]
         return shown
 
-    def may_be_read(self, tail: str) -> Callable[[str, Mapping[str, Any]], bool]:
+    def may_be_read(self, tail: str) -> Keep:
         """Return what says of a chunk's text and metadata whether it may be read.
 
         Args:
             tail: From `tail`: the part that the model reads anyway.
         """
         hidden = self.before[: len(self.before) - len(tail)]
-        whole = self.before + self.after
-
-        def keep(text: str, metadata: Mapping[str, Any]) -> bool:
-            body = text.strip()
-            if self.path is not None:
-                own = _is_same_file(self.path, document_of(metadata))
-            else:
-                own = bool(self.after) and body in whole
-            return (not own or body in hidden) and body not in tail
-
-        return keep
+        return may_be_read(before=hidden, shown=tail, after=self.after, path=self.path)
 
     def stops(self) -> list[str]:
         """Return the text behind the cursor at which a continuation ends: its first line.
@@ -158,32 +149,6 @@ class CompletionPrompt:
         first = next((line for line in self.after.splitlines() if line.strip()), "")
         end = "\n" if len(first) <= STOP_CHARACTERS else ""
         return [f"\n{first[:STOP_CHARACTERS]}{end}"] if first.strip() else []
-
-
-def _is_same_file(path: str, source: str | None) -> bool:
-    """Return whether an index's name of a file and a path end alike, one within the other.
-
-    A bare name such as "__init__.py" stands for no file of another folder. Of "../docs/a.md",
-    which is relative to an unknown folder, "docs/a.md" is compared.
-    """
-    if source is None:
-        return False
-    ours, theirs = _known_parts(path), _known_parts(source)
-    n = min(len(ours), len(theirs))
-    if len(theirs) > n == 1:
-        return False
-    return ours[-n:] == theirs[-n:]
-
-
-def _known_parts(path: str) -> list[str]:
-    """Return the parts of a path, with each ".." resolved or, at the beginning, left out."""
-    parts: list[str] = []
-    for part in PurePath(path).parts:
-        if part != "..":
-            parts.append(part)
-        elif parts:
-            parts.pop()
-    return parts
 
 
 def prepare_completion(

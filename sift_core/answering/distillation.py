@@ -26,7 +26,7 @@ from sift_core.types import Message
 N_QUESTIONS = 4  # of a chunk, that the model writes; half as many of each other kind
 N_PASSES, LESSONS_PER_STEP = 2, 4  # decision 0038
 MAX_NEW_TOKENS = 40  # of a question or statement
-LEAST_SENTENCE = 10  # characters; guess: what is shorter is a heading or an entry of a list
+LEAST_SENTENCE = 10  # characters; guess: a shorter one is a heading or an entry of a list
 SHORT = "Answer with a short phrase only."
 _SENTENCE_END = re.compile(r"(?<=[a-z\d)][.!?])\s+|\n+")
 _SPAN = re.compile(
@@ -57,17 +57,17 @@ class Passage:
 
 @dataclass(frozen=True, kw_only=True)
 class Lesson:
-    """What is asked about a passage, and the reply along which the teacher is followed."""
+    """A question or task about a passage, and the reply along which the teacher is followed."""
 
-    ask: str
+    prompt: str
     reply: str
 
 
 def taught_windows(language_model: LanguageModel, passage: Passage) -> list[TaughtWindow]:
-    """Return what the model that reads a passage teaches about it; none where it has no sentence.
+    """Return what the model that reads a passage teaches about it; none if it has no sentence.
 
-    Costs a generation of six texts and a forward pass a lesson. What does not fit into the window
-    beside the passage is left out.
+    Costs a generation of six texts and a forward pass a lesson. A lesson that does not fit into the
+    window beside the passage is left out.
 
     Raises:
         AnswerError: If the model fails.
@@ -76,8 +76,8 @@ def taught_windows(language_model: LanguageModel, passage: Passage) -> list[Taug
     for lesson in lessons_of(language_model, passage):
         window = taught_window(
             language_model,
-            reading=_reading(passage, lesson.ask),
-            asked=lesson.ask,
+            teacher_prompt=_reading(passage, lesson.prompt),
+            prompt=lesson.prompt,
             reply=lesson.reply,
         )
         if window is not None:
@@ -104,19 +104,20 @@ def lessons_of(language_model: LanguageModel, passage: Passage) -> list[Lesson]:
     draw.shuffle(spans)
     draw.shuffle(sentences)
     half = N_QUESTIONS // 2
-    asked, gaps = spans[:N_QUESTIONS], spans[N_QUESTIONS:][:half] or spans[:half]
+    to_ask, to_fill = spans[:N_QUESTIONS], spans[N_QUESTIONS:][:half] or spans[:half]
+    gaps = [(span, _with_gap(sentence, span)) for span, sentence in to_fill]
     return [
-        *_written(language_model, passage, asked, spans[:half]),
+        *_written(language_model, passage, to_ask, spans[:half]),
         *(
             Lesson(
-                ask=f"Fill in the blank. {passage.subject}: {_with_gap(sentence, span)}\n{SHORT}",
+                prompt=f"Fill in the blank. {passage.subject}: {gap}\n{SHORT}",
                 reply=span,
             )
-            for span, sentence in gaps
+            for span, gap in gaps
         ),
         *(
             Lesson(
-                ask=f"What does the text on {passage.subject} say?",
+                prompt=f"What does the text on {passage.subject} say?",
                 reply=f"The text says: {sentence}",
             )
             for sentence in sentences[:half]
@@ -127,7 +128,7 @@ def lessons_of(language_model: LanguageModel, passage: Passage) -> list[Lesson]:
 def _spans(sentences: Sequence[str]) -> list[tuple[str, str]]:
     """Return each name and number, with the first sentence that has it.
 
-    A single word that begins a sentence is a name only where it also stands elsewhere so.
+    A single word that begins a sentence is a name only if it also stands within one.
     """
     inside = {m.group() for one in sentences for m in _SPAN.finditer(one) if m.start()}
     spans: dict[str, str] = {}
@@ -140,24 +141,24 @@ def _spans(sentences: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _with_gap(sentence: str, span: str) -> str:
-    """Return a sentence without a span; of 9 and 1999 the second stays."""
+    """Return a sentence with a gap in place of a span. A gap for 9 leaves 1999 whole."""
     return re.sub(rf"(?<!\w){re.escape(span)}(?!\w)", "____", sentence)
 
 
 def _written(
     language_model: LanguageModel,
     passage: Passage,
-    asked: Sequence[tuple[str, str]],
-    stated: Sequence[tuple[str, str]],
+    to_ask: Sequence[tuple[str, str]],
+    to_state: Sequence[tuple[str, str]],
 ) -> list[Lesson]:
     """Return the questions and statements that the model writes, in one batch."""
-    asks = [
+    tasks = [
         f"In one sentence, what does the text on {passage.subject} say about {span}?"
-        for span, _ in stated
+        for span, _ in to_state
     ]
     prompts: list[Prompt] = [
-        *(_question_prompt(f"{passage.subject}: {sentence}", span) for span, sentence in asked),
-        *(_reading(passage, ask) for ask in asks),
+        *(_question_prompt(f"{passage.subject}: {sentence}", span) for span, sentence in to_ask),
+        *(_reading(passage, task) for task in tasks),
     ]
     fitting = [
         language_model.n_prompt_tokens(prompt) + MAX_NEW_TOKENS <= language_model.window
@@ -171,17 +172,17 @@ def _written(
     )
     texts = [next(written).text.strip() if fits else "" for fits in fitting]
     lessons = [
-        Lesson(ask=f"Question: {question}\n{SHORT}", reply=span)
-        for (span, _), question in zip(asked, texts, strict=False)
+        Lesson(prompt=f"Question: {question}\n{SHORT}", reply=span)
+        for (span, _), question in zip(to_ask, texts, strict=False)
         if question.endswith("?") and span.lower() not in question.lower()
     ]
-    statements = zip(asks, texts[len(asked) :], strict=True)
-    return lessons + [Lesson(ask=ask, reply=text) for ask, text in statements if text]
+    statements = zip(tasks, texts[len(to_ask) :], strict=True)
+    return lessons + [Lesson(prompt=task, reply=text) for task, text in statements if text]
 
 
-def _reading(passage: Passage, ask: str) -> str:
+def _reading(passage: Passage, prompt: str) -> str:
     """Return the prompt of the model that reads, as mode "context" puts it."""
-    return passage.text + CHUNK_SEPARATOR + ask
+    return passage.text + CHUNK_SEPARATOR + prompt
 
 
 def _question_prompt(source: str, answer: str) -> Prompt:

@@ -120,13 +120,13 @@ def complete(
             is_calibrated=False,
             adapters=adapters if mode.startswith("learned") else None,
         )
-        asked = {
+        fields = {
             "mode": mode,
             "until": until,
             "stop": stop or [],
             "n_prompt_tokens": max_prompt_tokens,
         }
-        answer, pace = _written(engine, prompt, asked, as_json=json)
+        answer, pace = _written(engine, prompt, fields, as_json=json)
     if json:
         print_json({**about, **answer.as_dict(), **pace})
     elif not answer.text.strip():
@@ -159,7 +159,7 @@ def _prompt(place: str, path: str | None) -> CompletionPrompt:
 
 
 def _written(
-    engine: AnswerEngine, prompt: CompletionPrompt, asked: Mapping[str, Any], *, as_json: bool
+    engine: AnswerEngine, prompt: CompletionPrompt, fields: Mapping[str, Any], *, as_json: bool
 ) -> tuple[Answer, dict[str, float]]:
     """Return the continuation, written to stdout as it comes, and how fast that was.
 
@@ -181,7 +181,7 @@ def _written(
                 prompt,
                 on_choice=on_choice,
                 on_step=lambda loss: progress[0].step(loss),
-                **asked,
+                **fields,
             )
             with stopped_by_interrupts(stream):
                 piece = next(stream, None)

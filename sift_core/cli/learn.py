@@ -55,7 +55,7 @@ def learn(
     with open_store(address, layout=layout) as source, Working("Reading the store …"):
         sample = source.sample(MOST_CHUNKS, np.random.default_rng(0))
     language_model = load_language_model(model, device, dtype=dtype)
-    from sift_core.answering import learn_collection
+    from sift_core.answering.collection import count_learned, learn_collection
 
     with Working("Fine-tuning …") as status:
         progress: list[LearningProgress] = []
@@ -65,11 +65,11 @@ def learn(
                 progress.append(LearningProgress(status=status, n_steps=total - done + 1))
             progress[0].step(loss)
 
-        n_asked = 0
+        n_distilled = 0
 
         def on_chunk(done: int, total: int) -> None:
-            nonlocal n_asked
-            n_asked = total
+            nonlocal n_distilled
+            n_distilled = total
             status.update(f"Asking about the chunks: {done} of {total} …")
 
         found = learn_collection(
@@ -81,8 +81,8 @@ def learn(
             on_step=on_step,
             on_chunk=on_chunk,
         )
-    n_learned = min(chunks, len(set(sample.texts)))
-    n_new = n_asked or (progress[0].n_taken if progress else 0)
+    n_learned = count_learned(adapters, sample)
+    n_new = n_distilled or (progress[0].n_taken if progress else 0)
     if json:
         print_json(
             {

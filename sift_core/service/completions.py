@@ -14,7 +14,7 @@ from sift_core.service.answers import Answering, fit_to_window
 from sift_core.service.errors import RefusedError
 from sift_core.service.openai_answers import Begin, EventStream, Shape, whole
 from sift_core.service.openai_models import CompletionRequest, ModeName
-from sift_core.service.openai_requests import asked_fields, session_key
+from sift_core.service.openai_requests import request_fields, session_key
 from sift_core.service.state import Service
 from sift_core.types import AnswerMode
 
@@ -55,8 +55,8 @@ def _prepared(
     """Return the engine and the request for one of the prompts."""
     engine = service.engine
     assert engine is not None  # or the model would have no name
-    asked = body.mode(mode)
-    fields = asked_fields(service, body, seed_after=number)
+    named = body.mode(mode)
+    fields = request_fields(service, body, seed_after=number)
     generation = fields.pop("generation")
     if not fields["queries"]:
         del fields["queries"]
@@ -68,7 +68,7 @@ def _prepared(
         return prepare_completion(
             engine,
             prompt,
-            mode=None if asked is AnswerMode.AUTO else asked,
+            mode=None if named is AnswerMode.AUTO else named,
             n_prompt_tokens=body.sift.max_prompt_tokens or engine.language_model.window,
             **fields,
             **generation,

@@ -26,7 +26,7 @@ from sift_core.service.openai_models import (
     EmbeddingRequest,
     ModeName,
 )
-from sift_core.service.openai_requests import asked_fields, session_key
+from sift_core.service.openai_requests import request_fields, session_key
 from sift_core.service.state import Service
 from sift_core.types import FloatArray
 
@@ -136,7 +136,7 @@ async def _embedded(service: Service, body: EmbeddingRequest) -> str:
 
 def _asked(service: Service, body: ChatRequest, mode: ModeName | None) -> AnswerRequest:
     """Return the question to the engine."""
-    fields = asked_fields(service, body)
+    fields = request_fields(service, body)
     try:
         return chat_request(body.turns(), mode=body.mode(mode), **fields)
     except InvalidInputError as error:

@@ -14,8 +14,8 @@ from sift_core.service.openai_models import Generation, Sift
 from sift_core.service.state import Service
 
 
-def asked_fields(service: Service, body: Generation, *, seed_after: int = 0) -> dict[str, Any]:
-    """Return the fields of an `AnswerRequest` that a body says, but for question and mode.
+def request_fields(service: Service, body: Generation, *, seed_after: int = 0) -> dict[str, Any]:
+    """Return the fields of an `AnswerRequest` from a body, without question and mode.
 
     Args:
         service: Has the source and the engine.
@@ -49,9 +49,9 @@ def _drawn(service: Service, body: Generation, seed_after: int) -> Mapping[str, 
         "seed": seed & (2**63 - 1),
     }
     if service.engine is not None and not service.engine.can_learn:  # a server draws
-        # Only what was asked for: hosted models refuse some of it.
-        asked = {name: settings[name] for name in settings if getattr(body, name) is not None}
-        return {"do_sample": True, **asked}
+        # Only the settings that the client chose: hosted models refuse some others.
+        chosen = {name: settings[name] for name in settings if getattr(body, name) is not None}
+        return {"do_sample": True, **chosen}
     from sift_core.answering.model.generation_options import seeded
 
     return seeded(**settings)

@@ -1,4 +1,4 @@
-"""A source without some of its documents, whatever the store's own filters can say."""
+"""A source without some of its documents, chosen by a function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sift_core.sources.contract import (
 )
 from sift_core.types import CandidatePool, Query
 
-SPARE = 64  # more candidates that are asked for, so that as many as were asked for are left
+SPARE = 64  # candidates fetched beyond those wanted, to replace those that are left out
 
 Keep: TypeAlias = Callable[[str, Mapping[str, Any]], bool]
 """Says of a document's text and metadata whether it may be a candidate."""
@@ -26,8 +26,8 @@ Keep: TypeAlias = Callable[[str, Mapping[str, Any]], bool]
 class FilteredSource(LexicalFetching):
     """The documents of another source that a function keeps.
 
-    Each list is asked for 64 candidates more than are wanted. It is shorter than wanted if more
-    than these are left out, or the store has no more.
+    Each list is fetched with 64 candidates more than are wanted. It is shorter than wanted if more
+    than 64 are left out, or if the store has no more.
 
     Args:
         source: Any source; its errors pass through.

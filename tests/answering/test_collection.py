@@ -115,6 +115,14 @@ def test_what_has_changed_alone_is_learned(lm, tmp_path):
     assert torch.equal(again.values, second.values)
 
 
+def test_the_next_call_learns_those_for_which_time_was_too_short(lm, tmp_path):
+    settings = replace(SETTINGS, max_seconds=1e-9)  # one step is always taken
+    for n in range(1, N + 1):
+        learned(lm, tmp_path, settings=settings)
+        assert len(unseal((tmp_path / MANIFEST).read_bytes(), MANIFEST)["learned"]) == n
+    learned(lm, tmp_path, settings=settings, on_step=lambda *_: pytest.fail("it learned"))
+
+
 @pytest.mark.parametrize("changes", [{"n_chunks": 3}, {"sample": sample_of([*range(N)][::-1])}])
 def test_nothing_is_learned_where_all_is_known(lm, tmp_path, changes):
     first = learned(lm, tmp_path)
@@ -242,6 +250,8 @@ def test_what_is_learned_is_not_begun_where_it_cannot_be_kept(lm, tmp_path):
         {"model": 5},
         {"fingerprint": []},
         {"format": "2"},
+        {"learned": None},
+        {"learned": [7]},
     ],
     ids=repr,
 )

@@ -91,6 +91,42 @@ def test_without_a_path_a_known_text_behind_the_cursor_is_not_read(engine):
     assert FOLD not in complete(engine, at, mode="context", n_select=4).chunks.texts
 
 
+PACK = "def pack(box):\n    seal(box, tape=True)\n    return box"
+CARRY = "def carry_upstairs(box):\n    lift(box)\n    return box"
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n"])
+@pytest.mark.parametrize("path", [None, "shelf.py"])
+@pytest.mark.parametrize(
+    ("before", "after", "chunk"),
+    [
+        ("def pack(box):\n    check", "\n    seal(box, tape=True)\n    return box\n", PACK),
+        ("x = 1\n", f"\n{CARRY}\n", CARRY),
+        ("x = 1\n", "\n\ndef carry_upstairs(box):\n", CARRY),
+    ],
+    ids=["edited since", "whole", "an editor sends a part"],
+)
+def test_of_an_unknown_file_no_chunk_that_holds_text_from_behind_is_read(
+    before, after, chunk, path, line_break
+):
+    parts = (part.replace("\n", line_break) for part in (before, after))
+    at = CompletionPrompt(**dict(zip(("before", "after"), parts, strict=True)), path=path)
+    keep = at.may_be_read(at.before)
+    about = {"source": "boxes/shelf.py"} if path else {}
+    assert not keep(chunk, about)
+    assert not keep(chunk, {})
+    assert keep("def open(box):\n    cut(box)\n    return box", about)
+    if path:
+        assert keep(chunk, {"source": "boxes/copy.py"})
+
+
+def test_a_file_with_returns_has_its_chunks_from_before_the_cursor():
+    at = CompletionPrompt(before=FILE.replace("\n", "\r\n"), path="shelf.py")
+    about = {"source": "shelf.py"}
+    assert at.may_be_read("table)\r\n")(COUNT, about)
+    assert not at.may_be_read(at.before)(COUNT, about)  # it stands there already
+
+
 def test_the_model_goes_on_behind_chunks_and_text_as_they_stand(engine):
     prompt = CompletionPrompt(before=AT_FOLD)
     writer, request = prepare_completion(engine, prompt, mode="context", n_select=1)

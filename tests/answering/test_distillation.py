@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -70,15 +72,15 @@ def test_names_and_numbers_are_spans_and_the_first_word_of_a_sentence_is_not():
 def test_each_lesson_is_about_the_passage_and_no_gap_shows_what_fills_it(lm):
     lessons = lessons_of(lm, PASSAGE)
     assert lessons == lessons_of(lm, PASSAGE)
-    gaps = [one for one in lessons if one.ask.startswith("Fill in the blank")]
+    gaps = [one for one in lessons if one.prompt.startswith("Fill in the blank")]
     sentences = [one for one in lessons if one.reply.startswith("The text says: ")]
     assert len(gaps) == len(sentences) == 2
     for gap in gaps:
-        assert "____" in gap.ask
+        assert "____" in gap.prompt
         assert gap.reply in TEXT
     for one in sentences:
         assert one.reply.removeprefix("The text says: ") in TEXT
-        assert one.ask == "What does the text on Oakham library say?"
+        assert one.prompt == "What does the text on Oakham library say?"
 
 
 def test_a_gap_leaves_longer_numbers_as_they_are():
@@ -114,7 +116,9 @@ def test_the_loss_is_the_divergence_and_the_gradient_is_that_of_autograd():
 
 
 def test_nothing_is_to_be_learned_from_the_model_itself(lm):
-    window = taught_window(lm, reading="Where is it?", asked="Where is it?", reply="At home.")
+    window = taught_window(
+        lm, teacher_prompt="Where is it?", prompt="Where is it?", reply="At home."
+    )
     with torch.inference_mode():
         logits = lm.layers.logits(lm.layers.hidden(torch.tensor([window.inputs]))[0])
     n = len(window.targets)
@@ -145,8 +149,8 @@ def test_every_lesson_is_seen_twice_and_counts_alike(lm):
 
 def test_what_does_not_fit_into_the_window_is_left_out(lm):
     long = "a " * lm.window
-    assert taught_window(lm, reading=long, asked="a", reply="b") is None
-    assert taught_window(lm, reading="a", asked="a", reply="") is None
+    assert taught_window(lm, teacher_prompt=long, prompt="a", reply="b") is None
+    assert taught_window(lm, teacher_prompt="a", prompt="a", reply="") is None
     assert taught_windows(lm, Passage(text=f"{TEXT} {long}", subject="long")) == []
 
 
@@ -190,6 +194,26 @@ def test_what_is_new_alone_is_distilled_and_may_have_no_lesson(lm, tmp_path):
     assert asked == [(1, 1), (1, 1)]
     assert not torch.equal(first.values, second.values)
     assert torch.equal(second.values, learned(TEXT, "none.").values)
+
+
+def test_the_next_call_distils_those_for_which_time_was_too_short(lm, tmp_path):
+    names = ("Oakham", "Ashby", "Rugby", "Derby", "Corby", "Selby", "Whitby", "Formby")
+    sample = sample_of(*(TEXT.replace("Oakham", name) for name in names))
+    settings = replace(SETTINGS, max_seconds=1e-9)  # one step of four lessons is always taken
+
+    def n_new():
+        chunks = []
+        options = {"objective": "distill", "settings": settings}
+        learn_collection(
+            lm, sample, tmp_path, **options, on_chunk=lambda n, total: chunks.append(n)
+        )
+        return len(chunks)
+
+    counts = [n_new() for _ in range(len(names) + 1)]
+    assert counts[0] == len(names)
+    assert counts[-1] == 0
+    for earlier, later in pairwise(counts):
+        assert later == earlier == 0 or earlier - 4 <= later < earlier
 
 
 def test_an_unknown_objective_and_chunks_without_a_lesson_are_refused(lm, tmp_path):

@@ -41,7 +41,15 @@ def test_it_says_what_it_made_and_what_to_do_next(sift):
     assert captured.out.startswith("Learned 6 chunks into mine; in use that takes")
     assert captured.out.endswith('Next: sift ask "…" --mode learned --adapters mine\n')
     again = json.loads(sift("learn", "--adapters", "mine", "--json").out)
-    assert again["n_learned"] == 6
+    assert (again["n_learned"], again["n_new"]) == (6, 0)
+
+
+def test_it_counts_the_chunks_of_the_index_that_the_adapter_has_learned(record):
+    assert (first := record("learn", "--chunks", 3))["n_learned"] == first["n_new"] == 3
+    more = record("learn", "--chunks", 5)
+    assert (more["n_learned"], more["n_new"]) == (5, 2)
+    fewer = record("learn", "--chunks", 2)
+    assert (fewer["n_learned"], fewer["n_new"]) == (5, 0)
 
 
 def test_a_mode_that_was_not_learned_for_is_refused(sift):

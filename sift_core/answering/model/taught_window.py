@@ -23,11 +23,11 @@ LEAST_REST = 1e-6  # probability: below it lies rounding of the sum of the other
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaughtWindow(TokenWindow):
-    """A window, and what a teacher would say in place of each of its n targets.
+    """A window, and a teacher's likeliest tokens in place of each of its n targets.
 
     Args:
         places: The teacher's k likeliest tokens, shape (n, k), int32.
-        probabilities: Theirs, shape (n, k), float32; they sum to at most 1.
+        probabilities: Those of `places`, shape (n, k), float32. Each row sums to at most 1.
     """
 
     places: torch.Tensor
@@ -38,7 +38,7 @@ class TaughtWindow(TokenWindow):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the divergence KL(teacher, model) of some targets (n,), and its gradient.
 
-        All tokens but the teacher's likeliest are one token, of what probability is left. With
+        All tokens but the teacher's likeliest count as one token with the probability left. With
         probabilities p of the teacher and q of the model, the gradient at a logit is q - p for the
         likeliest, and q (1 - p_rest / q_rest) for all others.
         """
@@ -56,11 +56,12 @@ class TaughtWindow(TokenWindow):
 
 
 def taught_window(
-    language_model: LanguageModel, *, reading: Prompt, asked: Prompt, reply: str
+    language_model: LanguageModel, *, teacher_prompt: Prompt, prompt: Prompt, reply: str
 ) -> TaughtWindow | None:
-    """Return the window of a reply behind `asked`, taught by the model that has read `reading`.
+    """Return the window of a reply to `prompt`, taught by the model that reads `teacher_prompt`.
 
-    Costs a forward pass. None where the reply has no token, or does not fit behind `reading`.
+    Costs a forward pass. The result is None if the reply has no token, or does not fit into the
+    window behind `teacher_prompt`.
 
     Raises:
         AnswerError: If the model fails.
@@ -69,7 +70,7 @@ def taught_window(
     end = language_model.tokenizer.eos_token_id
     if targets and end is not None:
         targets = [*targets, end]
-    lead = language_model.prompt_ids(reading)
+    lead = language_model.prompt_ids(teacher_prompt)
     if not targets or len(lead) + len(targets) > language_model.window:
         return None
     layers, device = language_model.layers, language_model.model.device
@@ -82,7 +83,7 @@ def taught_window(
     except RuntimeError as error:  # out of memory is one of them
         raise AnswerError(f"the model could not read a chunk: {error}") from error
     return TaughtWindow(
-        inputs=[*language_model.prompt_ids(asked), *targets[:-1]],
+        inputs=[*language_model.prompt_ids(prompt), *targets[:-1]],
         targets=targets,
         places=top.indices.int().cpu().clone(),
         probabilities=top.values.cpu().clone(),
