@@ -9,6 +9,9 @@ FastAPI's (`--data`). The rest is the collection. Each arm continues the last 51
 body as `sift complete` does, with four chunks where it reads. No chunk has text from behind the
 cursor in the same file; `--leave-out directory` also leaves out the file's own directory.
 
+The docstring of a body stands before the cursor. Wheels have no tests. Another function may have
+the same body: in the packages none of 12 drawn bodies has such a copy, and 5 of 180 do (60 each).
+
 Measured are bits per byte and the share of next tokens that are right, of the body; whether the
 next line, and the next three, would be written exactly; how similar the line that is written is to
 the next one (difflib), and seconds. A row is on disk as soon as it is measured, and the same
@@ -345,6 +348,11 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.quick:
         vars(arguments).update(QUICK)
+    for given, known in ((arguments.sets or [], NAMES), (arguments.arms, ARMS)):
+        if unknown := [name for name in given if name not in known]:
+            parser.error(f"no {', '.join(unknown)}; there are {', '.join(known)}")
+    if NOTES in (arguments.sets or []) and arguments.data is None:
+        parser.error(f"{NOTES!r} needs --data")
     if arguments.sets is None:
         arguments.sets = [name for name in NAMES if name != NOTES or arguments.data is not None]
     return arguments

@@ -286,6 +286,7 @@ class Ending:
             )
         self._until, self._on_text = until, on_text
         self._least = _least_indentation(prompt.before) if prompt.is_code else 0
+        self._line_break = "\n" * prompt.before.endswith("\n")  # the text begins a line
         self._text, self._n_passed_on, self._is_over = "", 0, False
 
     def read(self, piece: str) -> None:
@@ -314,7 +315,8 @@ class Ending:
         if self._until == "line":
             found = re.search(r"(?<=\S)[ \t]*\n", text)
             return None if found is None else found.start()
-        return block_end(text, self._least)
+        end = block_end(self._line_break + text, self._least)
+        return None if end is None else end - len(self._line_break)
 
     def _pass_on(self, text: str) -> None:
         if self._on_text is not None and len(text) > self._n_passed_on:

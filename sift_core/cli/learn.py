@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -81,28 +81,32 @@ def learn(
             on_step=on_step,
             on_chunk=on_chunk,
         )
-    n_learned = count_learned(adapters, sample)
-    n_new = n_distilled or (progress[0].n_taken if progress else 0)
+    record = {
+        "adapters": adapters,
+        "objective": objective,
+        "bytes": found.n_bytes,
+        "n_learned": count_learned(adapters, sample),
+        "n_new": n_distilled or (progress[0].n_taken if progress else 0),
+        "n_stored": sample.n_stored,
+        "store": str(address),
+        "model": model,
+    }
     if json:
-        print_json(
-            {
-                "adapters": adapters,
-                "objective": objective,
-                "bytes": found.n_bytes,
-                "n_learned": n_learned,
-                "n_new": n_new,
-                "n_stored": sample.n_stored,
-                "store": str(address),
-                "model": model,
-            }
-        )
-        return
+        print_json(record)
+    else:
+        _say(record)
+
+
+def _say(record: Mapping[str, Any]) -> None:
+    """Write what was learned, and the next command, as text."""
+    n_learned, n_new, n_stored = (record[name] for name in ("n_learned", "n_new", "n_stored"))
+    adapters = record["adapters"]
     console = Terminal()
-    of = f"{n_learned:,} of " if n_learned < sample.n_stored else ""
+    of = f"{n_learned:,} of " if n_learned < n_stored else ""
     known = "" if n_new == n_learned else f", {n_new:,} of them now"
     console.say(
-        f"Learned {of}{counted(sample.n_stored, 'chunk')} into {Path(adapters)}{known}; in use "
-        f"that takes {found.n_bytes / 2**20:,.0f} MiB of memory."
+        f"Learned {of}{counted(n_stored, 'chunk')} into {Path(adapters)}{known}; in use that "
+        f"takes {record['bytes'] / 2**20:,.0f} MiB of memory."
     )
     where = "" if adapters == flags.DEFAULT_ADAPTERS else f" --adapters {adapters}"
     console.say(f'Next: sift ask "…" --mode learned{where}')

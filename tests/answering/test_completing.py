@@ -225,6 +225,22 @@ def test_a_continuation_ends_where_it_is_told_and_its_pieces_too(small_lm, until
     assert answer.n_new_tokens <= n_written
 
 
+@pytest.mark.parametrize(
+    ("before", "text", "kept"),
+    [
+        (FILE, "A = 1\nB = 2\n\nC = 3", "A = 1\nB = 2"),
+        ("def fold(table):\n", "    a = 1\n    b = 2\nc = 3", "    a = 1\n    b = 2"),
+        ("def fold(table):\n    ", "a = 1\n    b = 2\nc = 3", "a = 1\n    b = 2"),
+    ],
+)
+def test_a_block_that_begins_a_line_has_the_indentation_of_its_first_line(
+    small_lm, before, text, kept
+):
+    prompt, pieces = CompletionPrompt(before=before, path="shelf.py"), []
+    answer = complete(written(small_lm, text), prompt, on_text=pieces.append)
+    assert answer.text == "".join(pieces) == kept
+
+
 def test_a_stream_has_the_same_text(engine):
     prompt = CompletionPrompt(before=AT_FOLD, path="elsewhere.py")
     options = {"mode": "context", "until": "length"}

@@ -1,0 +1,61 @@
+"""Which texts the benchmark of completions holds back, and that no chunk shows them."""
+
+import sys
+
+import pytest
+
+from benchmarks import completion
+from benchmarks.completion_data import _code
+from sift_core.documents import Chunker
+
+BODY = "\n".join(f"    {name} = load({name!r}, {n})" for n, name in enumerate("abcde", start=10))
+TEXT = f'''"""A module."""
+
+
+class Shelf:
+    limit = 3
+
+    @property
+    def first(self):
+        """Return the first."""
+    {BODY.replace(chr(10), chr(10) + "    ")}
+        return a
+
+
+def short():
+    return 1
+
+
+async def second(
+    shelf,
+):
+{BODY.replace("load", "fetch")}
+    return b
+'''
+
+
+def test_a_held_back_body_stands_between_its_prompt_and_the_rest_and_in_no_chunk():
+    collection = _code("shelves", {"shelf.py": TEXT}, Chunker(), 2)
+    begins = {one.body.split("'")[0] for one in collection.examples}
+    assert begins == {"\n        a = load(", "\n    a = fetch("}
+    assert len(collection.chunks) > 0
+    for one in collection.examples:
+        assert one.before + one.body + one.after == TEXT
+        assert one.before.endswith(('"""Return the first."""', "shelf,\n):"))
+        line = one.body.strip().split("\n")[0]
+        assert not any(line in chunk.text for chunk in collection.chunks)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sets", "mcp,mpc"], "no mpc; there are a2a-sdk, mcp"),
+        (["--arms", "bases"], "no bases; there are base"),
+        (["--sets", "release notes"], "needs --data"),
+    ],
+)
+def test_a_name_that_is_not_there_is_refused(arguments, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["completion", *arguments])
+    with pytest.raises(SystemExit):
+        completion.parse()
+    assert message in capsys.readouterr().err
