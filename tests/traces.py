@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -56,7 +57,8 @@ class Traces:
                 above = span.parent.span_id if span.parent else None
                 if (above if above in known else None) == parent:
                     stage = span.attributes.get("sift.stage")
-                    lines.append("  " * depth + span.name + (f" ({stage})" if stage else ""))
+                    name = re.sub(r"(random_model)\d+", r"\1", span.name)  # its folder's number
+                    lines.append("  " * depth + name + (f" ({stage})" if stage else ""))
                     walk(span.context.span_id, depth + 1)
 
         walk(None, 0)

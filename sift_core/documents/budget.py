@@ -167,6 +167,8 @@ class BudgetReader:
             reason, detail = SkipReason.UNREADABLE, "the process that reads it did not start"
         elif code == (-signal.SIGPROF if hasattr(signal, "SIGPROF") else 1):
             detail = f"more than {seconds:.3g} s of processor time"
+        elif code in (-signal.SIGABRT, -signal.SIGSEGV):  # compiled code that was refused memory
+            detail = "crashed the process that read it, probably for lack of memory"
         self.close()
         return SkippedPath(source=file.source, reason=reason, detail=detail)
 

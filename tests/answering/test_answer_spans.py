@@ -31,7 +31,7 @@ SEARCH = [
     "    retrieval InMemorySource (fetch)",
     "    rerank ContextSelector (select)",
 ]
-WRITE = "  chat random_model0 (generate)"
+WRITE = "  chat random_model (generate)"
 CONTEXT = ["invoke_workflow sift.answer", *SEARCH, WRITE]
 
 
@@ -74,7 +74,7 @@ def test_what_is_learned_and_read_has_its_span(traces, engine):
         "invoke_workflow sift.answer",
         *SEARCH,
         "  rerank SIFTSelector (select)",
-        "  fine_tune random_model0 (learn)",
+        "  fine_tune random_model (learn)",
         WRITE,
     ]
     learned = traces.named("fine_tune").attributes
@@ -82,7 +82,7 @@ def test_what_is_learned_and_read_has_its_span(traces, engine):
     assert learned["sift.adapter"] == "trained"
     traces.clear()
     session = engine.session(QUESTION, mode="context")
-    assert traces.tree()[-1] == "read random_model0 (read)"
+    assert traces.tree()[-1] == "read random_model (read)"
     traces.clear()
     session.answers(["one?", "two?"])
     (batch,) = traces.spans

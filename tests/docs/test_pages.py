@@ -73,6 +73,17 @@ def closed_at_the_end(module):
                 close()
 
 
+def forget_the_tracer_provider(monkeypatch):
+    """Let a page set a tracer provider, which the API takes only once, for itself alone."""
+    try:
+        from opentelemetry import trace
+        from opentelemetry.util._once import Once
+    except ImportError:
+        return
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
+
+
 @pytest.fixture
 def environment(request, monkeypatch, random_model, tmp_path):
     """Set a model for the pages that want one, and addresses of servers for those that do."""
@@ -118,6 +129,7 @@ def test_the_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, caps
     module = ModuleType(f"page_{page.stem.replace('-', '_')}")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # classes look themselves up there
     monkeypatch.chdir(tmp_path)
+    forget_the_tracer_provider(monkeypatch)
     with closed_at_the_end(module):
         try:
             exec(compile(tree, str(page), "exec"), vars(module))

@@ -13,7 +13,7 @@ from sift_core.errors import InvalidInputError
 from tests.documents.test_reading import fill, pdf, reasons
 
 PAGE = "<p>" + "some words of a page. " * 1_000
-WIDE = b"<table>" + b"<tr><td colspan=1000>x</td></tr>" * 3_000  # 100 kB
+WIDE = b"<table>" + b"<tr><td colspan=1000>x</td><td>y</td></tr>" * 3_000
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processor time is not limited there")
@@ -34,7 +34,7 @@ def test_what_takes_too_much_memory_is_left_out(tmp_path):
     reading = read_files([tmp_path], base=tmp_path, budget=Budget(n_bytes=2**26, seconds=60))
     assert reading.sources == ("b.pdf",)
     (skipped,) = reading.skipped
-    assert (skipped.reason, skipped.detail[-13:]) == (SkipReason.TOO_COSTLY, "MiB of memory")
+    assert (skipped.reason, skipped.detail[-6:]) == (SkipReason.TOO_COSTLY, "memory")
 
 
 def test_what_is_read_in_the_process_equals_what_is_read_here(tmp_path):

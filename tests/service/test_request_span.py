@@ -34,7 +34,7 @@ CONTEXT = [
     "    retrieval InMemorySource (fetch)",
     "    rerank ContextSelector (select)",
     "    retrieval InMemorySource (hop)",
-    "  chat random_model0 (generate)",
+    "  chat random_model (generate)",
 ]
 
 
