@@ -42,7 +42,7 @@ def name_of(device: torch.device) -> str:
 
 
 def peak_tflops(name: str) -> float | None:
-    """Return a device's peak by its name; None for one that the table does not have."""
+    """Return a device's peak by its name; None if the table does not list it."""
     return next((peak for part, peak in PEAK_TFLOPS.items() if part in name), None)
 
 
