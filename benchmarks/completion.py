@@ -21,6 +21,7 @@ call goes on from there. `learned` learned `--chunks` chunks once, drawn at rand
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -95,7 +96,7 @@ def _scored(session: Session, prompt: CompletionPrompt, body: str) -> Row:
     read = answerer.used(choice.query, choice.chunks(choice.read))
     ids = answerer.prompt_ids(answerer.prompt_for(choice.query, read))
     targets = model.token_ids(body)
-    adapter = session.adapter or (session.tuned and session.tuned.adapter)
+    adapter = session.adapter if session.tuned is None else session.tuned.adapter
     begin = time.perf_counter()
     with model.adapted(adapter), torch.inference_mode():
         prefix = model.read(ids[:-1])
@@ -233,9 +234,11 @@ def summaries(rows: Sequence[Row]) -> list[dict[str, Any]]:
     setting = ["set", "held_back", "n_chunks", "n_learned", "left_out"]
     frame["left_out"] = frame["left_out"].fillna("")
     for about, part in frame.groupby(setting, sort=False):
-        wide = part.pivot(index="example", columns="arm")
-        arms = [arm for arm in ARMS if arm in part["arm"].to_numpy()]
-        wide = wide.dropna(subset=[("bits", arm) for arm in arms])
+        counts = part["arm"].value_counts()
+        arms = [arm for arm in ARMS if counts.get(arm, 0) == counts.max()]  # the others go on
+        if "base" not in arms:
+            sys.exit(f"{about[0]}: each arm is compared with 'base'; measure it with --arms base,…")
+        wide = part[part["arm"].isin(arms)].pivot(index="example", columns="arm")
         for arm in arms:
             own = wide.xs(arm, axis=1, level="arm")
             base = wide.xs("base", axis=1, level="arm")

@@ -59,3 +59,20 @@ def test_a_name_that_is_not_there_is_refused(arguments, message, monkeypatch, ca
     with pytest.raises(SystemExit):
         completion.parse()
     assert message in capsys.readouterr().err
+
+
+def _rows(arm, n):
+    about = {"set": "mcp", "held_back": 2, "n_chunks": 9, "n_learned": 3, "left_out": None}
+    measured = {"bits": 40.0, "bytes": 20, "hits": 3, "tokens": 5, "choose_s": 0.1, "learn_s": 0.1}
+    scores = dict.fromkeys([*completion.GENERATED, "read_s", "write_s"], 0.5)
+    return [{**about, "arm": arm, "example": i, **measured, **scores} for i in range(n)]
+
+
+def test_an_arm_that_is_still_measured_shortens_no_other():
+    found = completion.summaries([*_rows("base", 2), *_rows("sift", 2), *_rows("learned", 1)])
+    assert [(one["arm"], one["n"]) for one in found] == [("base", 2), ("sift", 2)]
+
+
+def test_arms_without_the_base_model_are_refused():
+    with pytest.raises(SystemExit, match="measure it with --arms base"):
+        completion.summaries(_rows("learned", 2))
