@@ -3,8 +3,9 @@
     python -m benchmarks.words_in_choice --data FOLDER [--sets NAME …] [--json FILE]
 
 `sift` is what `search` does with its defaults. Rivals choose from the same candidates, those of the
-second hop, with the same words and spread. Their settings are tuned on the first half of a corpus'
-questions, in random order, and all rows are of the second half, as was the default. Intervals are
+second hop, with the same words and spread. `dense mmr` is MMR as frameworks have it, by embeddings
+alone. Their settings are tuned on the first half of a corpus' questions, in random order, and all
+rows are of the second half, as was the default. Intervals are
 90 % bootstrap intervals over questions of the difference from nearest neighbours. The first run
 embeds the corpora with all-MiniLM-L6-v2 by ONNX Runtime, 10 minutes on two cores.
 
@@ -28,7 +29,15 @@ from benchmarks.embedding_cache import project_cache
 from benchmarks.options import options
 from benchmarks.report import Report
 from benchmarks.rivals import FAMILIES, RIVALS
-from sift_core import CandidatePool, ChoiceOptions, InMemorySource, Query, choose, search
+from sift_core import (
+    CandidatePool,
+    ChoiceOptions,
+    InMemorySource,
+    MMRSelector,
+    Query,
+    choose,
+    search,
+)
 from sift_core.embedders import OnnxEmbedder
 from sift_core.evaluation.data import Question, RetrievalSet, read_retrieval_set
 from sift_core.evaluation.retrieval import embed_questions
@@ -43,6 +52,8 @@ N_CANDIDATES, N_SELECT, SEED = 200, 10, 3
 MOST_QUESTIONS = 200  # of a half
 NEAREST, FUSED, SIFT = "nearest", "fused by rank", "sift"
 DENSE, RERANKED, NO_HOP = "embeddings alone", "reranked", "sift, no hop"
+DENSE_MMR = "dense mmr"
+DENSE_MMR_WEIGHTS = (0.5, 0.7, 0.85, 0.95)
 MEASURES = ("recall@5", "recall@10", "all_gold@10")
 
 Measured = dict[str, dict[str, list[float]]]  # method → measure → one value a question
@@ -108,6 +119,10 @@ def choose_by_all(corpus: Corpus, query: Query) -> dict[str, list[int]]:
         NO_HOP: rows_in(without.pool, without.positions),
         SIFT: rows_in(found.pool, found.positions),
     }
+    for weight in DENSE_MMR_WEIGHTS:
+        by_mmr = replace(options, words=0.0, selector=MMRSelector(relevance_weight=weight))
+        other = choose(dense, query, by_mmr)
+        chosen[f"{DENSE_MMR} {weight}"] = rows_in(dense, other.positions)
     for name, selector in RIVALS.items():
         other = choose(found.pool, query, replace(options, selector=selector))
         chosen[name] = rows_in(found.pool, other.positions)
@@ -151,7 +166,7 @@ def rows_of(set_name: str, measured: Measured) -> list[dict[str, Any]]:
 def without_tuning(measured: Measured, tuning: Measured) -> Measured:
     """Return the results with one setting of each rival, the best on the first half."""
     kept = dict(measured)
-    for family in FAMILIES[1:]:
+    for family in (DENSE_MMR, *FAMILIES[1:]):
         names = [name for name in measured if name.startswith(family)]
         best = max(names, key=lambda name: sum(np.mean(tuning[name][key]) for key in MEASURES))
         for name in set(names) - {best}:
