@@ -9,6 +9,7 @@ pytest.importorskip("mcp", reason="needs the extra mcp")
 
 from sift_core import Document
 from sift_core.cli.mcp import _as_client_starts, _name_of
+from sift_core.install_command import install_command
 
 
 @pytest.mark.parametrize(
@@ -62,4 +63,4 @@ def test_without_its_package_the_command_says_what_to_install():
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "pip install 'sift-rerank[mcp]'" in done.stderr
+    assert install_command("mcp") in done.stderr
