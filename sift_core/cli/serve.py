@@ -303,9 +303,8 @@ def access_to(host: str, key: str | None, *, no_auth: bool) -> dict[str, Any]:
             f"everybody who reaches it may call"
         )
     is_for_this_machine = is_local and key is None
-    hosts = ("localhost", "127.0.0.1", "[::1]", *CONTAINER_HOSTS, host)
-    hosts = hosts if is_for_this_machine else ()
-    return {"api_key": key, "allowed_hosts": hosts}
+    names = ("localhost", "127.0.0.1", "[::1]", *CONTAINER_HOSTS, host)
+    return {"api_key": key, "allowed_hosts": names if is_for_this_machine else ()}
 
 
 def url_of(host: str, listener: socket.socket) -> str:
