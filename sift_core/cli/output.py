@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from sift_core.cli.streams import one_line, plain, undecorated
 from sift_core.errors import MissingDependencyError
 from sift_core.explanation import Pick
@@ -34,6 +36,9 @@ LEAST_TITLE = 12  # columns, below which the stump of a heading says nothing
 
 # A chunk of Markdown often begins with its headings, which stand in the line above it already.
 _HEADING_LINES = re.compile(r"\A(?:\s*#{1,6}\s.*\n)+")
+
+_STARTS = re.compile(r"([.!?])\s+|\n\s*")  # of a sentence, or else of a line
+LEAST_STEM = 4  # letters of a word whose other endings are the same word
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 
@@ -206,7 +211,8 @@ def print_chunks(
         chunks: The chunks.
         counts: How often each was taken; once where left out.
         n_lines: Lines of text of each at most.
-        picks: Why each was chosen. Default: the words of a choice are not printed.
+        picks: Why each was chosen. Its text is printed from where it has the words of that.
+            Default: texts are printed from their beginning, without words.
         repeats: The earlier chunk that each repeats, or None, which is marked.
     """
     for i, repeat in enumerate(repeats):
@@ -216,20 +222,54 @@ def print_chunks(
         room = max(console.width - len(head) - len(times), 8)
         source = source_of(chunks.metadata[i], chunks.document_ids[i], room)
         console.print(Text.assemble((head, "dim"), (source + times, "bold")), soft_wrap=True)
-        for text_line in _text_lines(console, chunks.texts[i], n_lines):
+        words = (*picks[i].shares, *picks[i].reached_by) if picks else ()
+        for text_line in _text_lines(console, chunks.texts[i], n_lines, words):
             console.print(f"    {text_line}", soft_wrap=True)
         if picks and (reason := one_line(picks[i].reason)):
             room = max(console.width - 4, 8)
             console.print(f"    {shortened(reason, room)}", style="dim", soft_wrap=True)
 
 
-def _text_lines(console: Terminal, text: str, n_lines: int) -> list[str]:
-    """Return the first few lines of a text without its headings."""
+def _text_lines(console: Terminal, text: str, n_lines: int, words: Sequence[str] = ()) -> list[str]:
+    """Return a few lines of a text without its headings: its beginning, or where it has words."""
     if not n_lines:
         return []
     width = max(console.width - 4, 8)
     body = _HEADING_LINES.sub("", text) or text
+    body = _from_words(body, words, (n_lines - 1) * width)
     lines = [line.plain.rstrip() for line in Text(one_line(body)).wrap(console, width)]
     if len(lines) <= n_lines:
         return lines
     return [*lines[: n_lines - 1], shortened(" ".join(lines[n_lines - 1 : n_lines + 1]), width)]
+
+
+def _from_words(text: str, words: Sequence[str], length: int) -> str:
+    """Return a text from the sentence, or else the line, from which on it has most of some words.
+
+    Args:
+        text: Any.
+        words: Those that count most first. A longer word counts with any ending.
+        length: Characters from there in which the words are sought. A shorter text is not cut.
+    """
+    if len(text) <= length or not words:
+        return text
+    found = [
+        np.array([match.start() for match in re.finditer(_pattern(word), text, re.IGNORECASE)])
+        for word in words
+    ]
+    starts = {match.end(): bool(match[1]) for match in _STARTS.finditer(text)} | {0: True}
+
+    def merit(start: int) -> tuple[int, bool, int]:
+        there = [bool(((at >= start) & (at < start + length)).any()) for at in found]
+        return (
+            sum(2 ** (len(words) - i) for i, has in enumerate(there) if has),
+            starts[start],
+            -start,
+        )
+
+    best = max(starts, key=merit)
+    return f"… {text[best:]}" if best else text
+
+
+def _pattern(word: str) -> str:
+    return rf"\b{re.escape(word)}" + ("" if len(word) >= LEAST_STEM else r"\b")

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, LanguageModel, VllmServer
 
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
+# What containers of Docker and Podman call this machine. No web page can have such a name: nobody
+# can register one below .internal.
+CONTAINER_HOSTS = ("host.docker.internal", "host.containers.internal")
 FORMER_KEY_VARIABLE = "SIFT_SERVE_API_KEY"  # named a variable; ignored, it would open a service
 
 # Options that a request can name, or that are set once for a model or a vLLM, have no flag.
@@ -300,8 +303,8 @@ def access_to(host: str, key: str | None, *, no_auth: bool) -> dict[str, Any]:
             f"everybody who reaches it may call"
         )
     is_for_this_machine = is_local and key is None
-    hosts = ("localhost", "127.0.0.1", "[::1]", host) if is_for_this_machine else ()
-    return {"api_key": key, "allowed_hosts": hosts}
+    names = ("localhost", "127.0.0.1", "[::1]", *CONTAINER_HOSTS, host)
+    return {"api_key": key, "allowed_hosts": names if is_for_this_machine else ()}
 
 
 def url_of(host: str, listener: socket.socket) -> str:

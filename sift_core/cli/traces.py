@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from sift_core.install_command import install_command
+
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
@@ -34,7 +36,7 @@ def sent_traces() -> Iterator[None]:
             logging.getLogger(__name__).warning(
                 "no traces are sent: %s; %s, or unset %s",
                 error,
-                "install sift-rerank[otel]"
+                install_command("otel")
                 if isinstance(error, ImportError)
                 else "correct the variables OTEL_*",
                 " and ".join(ENDPOINTS),

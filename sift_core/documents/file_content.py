@@ -166,9 +166,7 @@ def _pages_of_pdf(content: bytes) -> list[str]:
     except SkipError:
         raise
     except DependencyError as error:
-        raise SkipError(
-            SkipReason.ENCRYPTED, "pip install cryptography, if it has no password"
-        ) from error
+        raise MissingDependencyError("cryptography", extra="files") from error
     # pypdf raises errors of its own, and whatever a broken file leads to in its middle: KeyError,
     # TypeError, ValueError, RecursionError, zlib.error ... One broken file must not end a run.
     except Exception as error:

@@ -44,6 +44,10 @@ PAGE_HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+_NO_ROUTE = (
+    "there is no such path here; this service speaks OpenAI's API at /v1, which Ollama's clients "
+    "take as a provider of that kind, and /openapi.json lists all paths"
+)
 _TYPES = {
     ".css": "text/css",
     ".html": "text/html",
@@ -134,6 +138,8 @@ def _sender(file: Path) -> Any:
 async def _refuse(_: Request, error: Exception) -> NoReturn:
     """Make of FastAPI's error one that `Guard` answers."""
     assert isinstance(error, HTTPException)
+    if error.status_code == 404:  # of a path: what a route does not find it refuses itself
+        raise RefusedError(_NO_ROUTE, status=404, code="no_such_path")
     # `allow` is among the headers, of a method that a path does not take
     raise RefusedError(str(error.detail), status=error.status_code, headers=error.headers)
 

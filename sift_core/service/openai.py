@@ -150,7 +150,7 @@ async def _answered(service: Service, body: ChatRequest, mode: ModeName | None) 
     request = await fit_to_window(service, engine, _asked(service, body, mode))
     key = session_key(body.sift, request)
     begins = [lambda: Answering(service, engine, request, key)]
-    shapes = [Shape(model=body.model, is_chat=True)]
+    shapes = [Shape(model=body.model, is_chat=True, ignored=body.ignored)]
     if body.stream:
         return EventStream(begins, shapes, wants_usage=body.wants_usage)
     return await whole(begins, shapes)

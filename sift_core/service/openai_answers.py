@@ -39,12 +39,14 @@ class Shape:
         is_chat: Whether it is a chat's.
         echo: What stands before a completion's text. Default: nothing.
         index: Of the choice. Default: 0.
+        ignored: Names of fields of the request that were not used. Default: none.
     """
 
     model: str
     is_chat: bool
     echo: str = ""
     index: int = 0
+    ignored: tuple[str, ...] = ()
     id: str = field(default_factory=lambda: uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -94,7 +96,7 @@ async def whole(begins: Sequence[Begin], shapes: Sequence[Shape]) -> JsonAnswer:
         finally:
             answering.close()
         choices.append(shape.choice(done.answer))
-        about.append(_about(done))
+        about.append(_about(done, shape))
         usage.update(_usage(done.answer))
     if len(choices) > 1:
         choices = [{**one, "sift": own} for one, own in zip(choices, about, strict=True)]
@@ -150,7 +152,7 @@ class EventStream(StreamingResponse):
                     else:
                         yield _sent({**shape.piece({}), "sift": event})
                 rest, reason = _beside_content(event.answer), event.answer.finish_reason
-                yield _sent({**shape.piece(rest, reason), "sift": _about(event)})
+                yield _sent({**shape.piece(rest, reason), "sift": _about(event, shape)})
                 usage.update(_usage(event.answer))
             if wants_usage:
                 yield _sent({**shapes[0].head(is_piece=True), "choices": [], "usage": dict(usage)})
@@ -201,8 +203,8 @@ def _citations(answer: Answer) -> list[dict[str, Any]]:
     return [{"type": "url_citation", "url_citation": one} for one in cited]
 
 
-def _about(done: Done) -> dict[str, Any]:
-    """Return the documents of an answer, and how it came about."""
+def _about(done: Done, shape: Shape) -> dict[str, Any]:
+    """Return the documents of an answer, how it came about, and what was ignored, if anything."""
     answer = done.answer.as_dict()
     after, report = answer["standard_deviation"], answer["fine_tuning"]
     if report is not None:
@@ -224,6 +226,7 @@ def _about(done: Done) -> dict[str, Any]:
     return {
         **{name: answer[name] for name in _COPIED},
         "timed_out": done.is_cut,
+        **({"ignored": list(shape.ignored)} if shape.ignored else {}),
         # σ² at the question in the paper's setting, in which it is 1 without documents.
         "variance": {"before": 1.0, "after": None if after is None else after**2},
         "sources": sources,

@@ -17,6 +17,7 @@ from sift_core.types import AnswerMode
 MAX_MESSAGES = 2000  # each takes 20 µs to be checked, while nothing else is served
 MAX_STOPS = 16
 MAX_STOP = 1000  # characters; all that was written is compared with them at each token
+MAX_TOOLS = 1000  # nothing of them is read
 MAX_TEXTS = 16  # of one completion, which are written one after another
 ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned", "learned_context"]
 
@@ -144,8 +145,11 @@ class ChatRequest(Generation):
     messages: Annotated[Many[ChatMessage], Field(max_length=MAX_MESSAGES)]
     n: Literal[1] | None = None
     max_completion_tokens: int | None = None
-    tools: list[Any] | None = Field(default=None, max_length=0)
-    functions: list[Any] | None = Field(default=None, max_length=0)  # what tools were called
+    # Open WebUI sends tools with each chat. None is called here, which "auto" allows.
+    tools: list[Any] | None = Field(default=None, max_length=MAX_TOOLS)
+    functions: list[Any] | None = Field(default=None, max_length=MAX_TOOLS)  # their former name
+    tool_choice: Any = None
+    function_call: Any = None
     logprobs: Literal[False] | None = None
     response_format: dict[str, Any] | None = None
 
@@ -154,12 +158,24 @@ class ChatRequest(Generation):
         """Return how many tokens the answer may have at most, as a completion's."""
         return _first_length(self.sift.max_tokens, self.max_completion_tokens, self.max_tokens)
 
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Names of fields that have something which is not used."""
+        return tuple(name for name in ("tools", "functions") if getattr(self, name))
+
     def turns(self) -> list[dict[str, Any]]:
         """Return the messages as they are.
 
         Raises:
             RefusedError: If something else than a text is asked for.
         """
+        for name in ("tool_choice", "function_call"):
+            if getattr(self, name) not in (None, "auto", "none"):
+                raise RefusedError(
+                    f"`{name}` must be 'auto' or 'none', or left out, since this service calls no "
+                    f"tools; agents call it as a tool through `sift mcp`",
+                    param=name,
+                )
         if self.response_format and self.response_format.get("type") != "text":
             raise RefusedError(
                 "`response_format` must be of type 'text'; no other is served",

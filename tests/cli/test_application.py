@@ -10,6 +10,7 @@ import pytest
 
 from sift_core.cli import run
 from sift_core.cli.application import _COMMANDS
+from sift_core.install_command import install_command
 
 HEAVY = {"numpy", "rich.progress", "torch", "faiss", "matplotlib", "qdrant_client", "transformers"}
 
@@ -63,7 +64,7 @@ def test_without_its_extra_the_command_says_what_to_install():
     program = "import sys; sys.modules['typer'] = None; from sift_core.cli import main; main()"
     error = python(program, code=2).stderr
     assert error.startswith("error: `typer` could not be imported")
-    assert "sift-rerank[cli]" in error
+    assert install_command("cli") in error
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sift_core.install_command import install_command
 from sift_core.types import Document
 
 SUBJECTS = ["bread", "rain", "chess", "trains", "whales", "glass", "violins", "taxes", "maps"]
@@ -85,7 +86,7 @@ def test_without_matplotlib_the_text_comes_and_a_figure_is_refused_before_the_wo
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert "Why, and what to do" in sift("diagnose", "--sample", "5").out
     error = refusal("diagnose", "--store", "faiss:nowhere", "--plot", "figure.png")
-    assert "pip install 'sift-rerank[eval]'" in error
+    assert install_command("eval") in error
 
 
 def test_nothing_is_drawn_beside_a_file_that_matplotlib_would_obey(sift, refusal):

@@ -16,6 +16,7 @@ from sift_core.documents import budget
 from sift_core.documents.chunk_length import CHARACTERS_A_TOKEN, MAX_TOKENS, chunker_for
 from sift_core.documents.updating import MEMORY_NAME
 from sift_core.files import json_checksum, seal
+from sift_core.install_command import install_command
 from sift_core.sources import FaissSource
 from sift_core.testing import HashingEmbedder
 from sift_core.types import Query
@@ -152,7 +153,7 @@ def test_what_lacks_a_package_stays_as_it_is_stored(record, store, elsewhere, mo
     assert (counts(told), told["kept_files"]) == ((0, 2, 0), ["docs/page.html"])
     (skipped,) = [path for path in told["skipped"] if path["source"] == "docs/page.html"]
     assert skipped["reason"] == "missing_package"
-    assert "sift-rerank[files]" in skipped["detail"]
+    assert install_command("files") in skipped["detail"]
     assert counts(record("index", "docs", "--store", store)) == (1, 2, 1)
 
 
@@ -351,5 +352,5 @@ def test_an_office_file_without_its_package_names_the_extra(record, store, elsew
     (skipped,) = [path for path in told["skipped"] if path["source"] == "docs/birds.xlsx"]
     assert skipped["reason"] == "missing_office_package"
     assert "`openpyxl` could not be imported" in skipped["detail"]
-    assert "pip install 'sift-rerank[office]'" in skipped["detail"]
+    assert install_command("office") in skipped["detail"]
     assert record("index", "docs", "--store", store)["n_added"] == 1

@@ -8,6 +8,8 @@ import pytest
 pytest.importorskip("mcp", reason="needs the extra mcp")
 
 from sift_core import Document
+from sift_core.cli.mcp import _as_client_starts, _name_of
+from sift_core.install_command import install_command
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,24 @@ def test_two_stores_of_one_name_are_refused(refusal, fill):
     assert "two stores have one name" in message
 
 
+def test_arguments_mean_the_same_in_any_folder(elsewhere):
+    given = ["mcp", "--store=faiss:a", "--also-store", "qdrant:b#c", "-n", "3", "--words", "0.5"]
+    here = [f"--store=faiss:{elsewhere}/a", "--also-store", f"qdrant:{elsewhere}/b#c"]
+    assert _as_client_starts(given, "faiss:a") == ["mcp", *here, *given[4:]]
+    server = ["mcp", "--store", "qdrant:http://localhost:6333#docs"]
+    assert _as_client_starts(server, server[-1]) == server
+    assert _as_client_starts(["mcp"], ".sift") == ["mcp", "--store", ".sift"]
+    default = ["mcp", "--store", f"faiss:{elsewhere}/.sift"]
+    assert _as_client_starts(["mcp"], "faiss:.sift") == default
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("/a/docs", "docs"), ("/a/docs/.sift", "docs"), ("/.sift", "sift")]
+)
+def test_an_index_is_called_what_its_reader_knows_it_by(folder, name):
+    assert _name_of(folder) == name
+
+
 @pytest.mark.slow
 def test_without_its_package_the_command_says_what_to_install():
     program = (
@@ -43,4 +63,4 @@ def test_without_its_package_the_command_says_what_to_install():
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "pip install 'sift-rerank[mcp]'" in done.stderr
+    assert install_command("mcp") in done.stderr

@@ -8,6 +8,7 @@ from sift_core.cli.output import (
     source_of,
     sparkline,
 )
+from sift_core.explanation import Pick
 from sift_core.repeats import repeats_of
 from tests.pools import pool_of, turned
 
@@ -102,3 +103,30 @@ def test_a_table_is_as_wide_as_it_needs_but_for_the_columns_of_a_terminal(
         assert max(map(len, lines)) <= 40
     else:
         assert lines[3].split("  ") == ["[b]nn[2J", *cells]
+
+
+OPENING = "The chair opens the meeting at seven in the evening. "
+
+
+@pytest.mark.parametrize(
+    ("text", "shares", "shown"),
+    [
+        (f"{OPENING}The key is kept by Ann.", ("key",), "… The key is kept by Ann."),
+        (f"{OPENING}A key costs 65 euros.", ("cost",), "… A key costs 65 euros."),
+        (f"{OPENING}A keyhole was found behind the stairs. The key is Ann's.", ("key",),
+         "… The key is Ann's."),
+        ("No sentence has an end in here\n" * 5 + "key: Ann", ("key",),
+         "… No sentence has an end in here key: Ann"),
+        (f"{OPENING}The key is Ann's.", (), f"{OPENING}The key i…"),
+        (f"{OPENING}The key is Ann's.", ("lock",), f"{OPENING}The key i…"),
+        (f"{OPENING}Ann has it. " * 3, ("seven", "ann"), f"{OPENING}Ann has i…"),
+    ],
+)  # fmt: skip
+def test_a_text_is_printed_from_where_it_has_the_words_it_was_chosen_for(
+    printed, text, shares, shown
+):
+    pool = pool_of([text], [turned(1.0)], [{}])
+    numbers = {"similarity": 1.0, "score": None, "relevance": 1.0, "redundancy": None}
+    pick = Pick(row=0, gain=1.0, variance=0.0, shares=shares, **numbers)
+    lines = printed(pool, width=36, picks=[pick]).splitlines()[1:3]
+    assert " ".join(line.strip() for line in lines if "shares:" not in line) == shown

@@ -18,6 +18,7 @@ from opentelemetry.util._once import Once
 
 from sift_core import Document
 from sift_core.cli.traces import sent_traces
+from sift_core.install_command import install_command
 from tests.cli.test_serve import a_whole_service, request_to
 from tests.traces import Collector, provided
 
@@ -55,7 +56,7 @@ def test_a_missing_package_is_named_and_nothing_else_fails(monkeypatch, caplog):
         with sent_traces():
             pass
     (told,) = caplog.messages
-    assert "sift-rerank[otel]" in told
+    assert install_command("otel") in told
 
 
 def test_a_malformed_variable_is_named_and_nothing_else_fails(monkeypatch, caplog):

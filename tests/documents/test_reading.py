@@ -6,6 +6,7 @@ from io import BytesIO
 
 import pypdf
 import pytest
+from pypdf.errors import DependencyError
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from sift_core.documents import Chunker, read_files, read_found
@@ -14,7 +15,7 @@ from sift_core.documents.html import markdown_of_html
 from sift_core.errors import InvalidInputError
 
 
-def pdf(*pages, password=None):
+def pdf(*pages, password=None, owner=None):
     """Return a PDF with a line of text a page; a page without text for ""."""
     writer = pypdf.PdfWriter()
     names = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
@@ -28,6 +29,8 @@ def pdf(*pages, password=None):
         page[NameObject("/Contents")] = writer._add_object(stream)
     if password:
         writer.encrypt(password, algorithm="RC4-128")
+    if owner:
+        writer.encrypt("", owner, algorithm="AES-256")
     file = BytesIO()
     writer.write(file)
     return file.getvalue()
@@ -126,6 +129,21 @@ def test_what_is_not_read_is_listed_with_its_reason(tmp_path):
         "circle.md": SkipReason.LINK,
         "pipe.txt": SkipReason.UNREADABLE,
     }
+
+
+def test_a_pdf_that_is_only_locked_against_changes_is_read(tmp_path, monkeypatch):
+    """Every viewer opens it. AES needs a package of the extra `files`, which an error names."""
+    fill(tmp_path, locked_dot_pdf=pdf("Cows moo.", owner="secret"))
+    (only,) = read_files([tmp_path], budget=None).documents
+    assert only.text == "Cows moo."
+
+    def decrypt(*_):
+        raise DependencyError("cryptography is not there")
+
+    monkeypatch.setattr(pypdf.PdfReader, "decrypt", decrypt)
+    (skipped,) = read_files([tmp_path], budget=None).skipped
+    assert skipped.reason is SkipReason.MISSING_PACKAGE
+    assert "`cryptography` could not be imported" in skipped.detail
 
 
 def test_two_roots_do_not_collide_and_a_file_found_twice_is_read_once(tmp_path, monkeypatch):

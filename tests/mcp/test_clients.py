@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -177,7 +178,7 @@ async def test_the_sdks_client_over_stdio_and_an_index_that_changes(folder):
         found = await asked("search", question="May green tea boil, and what does Ann fold?")
         assert {note["id"], "docs/tea.md#0"} <= {one["id"] for one in found["passages"]}
         (listed,) = (await asked("collections"))["collections"]
-        assert (listed["name"], listed["n_passages"]) == ("sift", 3)
+        assert (listed["name"], listed["n_passages"]) == (folder.name, 3)
 
 
 def test_a_memory_begins_where_there_is_no_index(tmp_path, client):
@@ -187,6 +188,24 @@ def test_a_memory_begins_where_there_is_no_index(tmp_path, client):
     _, found, _, stored, of_ann = map(json.loads, done.stdout.splitlines())
     assert "Nothing is stored yet" in json.loads(found)["hint"]
     assert json.loads(stored)["id"] == json.loads(of_ann)["passages"][0]["id"]
+
+
+async def test_on_a_terminal_it_prints_a_configuration_that_starts_it_anywhere(folder, tmp_path):
+    """A desktop starts servers in another folder, and without the environment of a shell."""
+    screen, stdin = pty.openpty()
+    with subprocess.Popen(
+        [*SIFT, "mcp", "-n", "1"], cwd=folder, stdin=stdin, stderr=subprocess.PIPE, text=True
+    ) as process:
+        line = next(line for line in process.stderr if line.startswith("{"))
+        process.kill()
+    os.close(stdin)
+    os.close(screen)
+    server = json.loads(line)["mcpServers"]["sift"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    parameters = StdioServerParameters(**server, cwd=tmp_path, env=environment)
+    async with Client(stdio_client(parameters)) as client:
+        found = await Asked(client)("search", question=BOAT)
+        assert "fold the sheet in half" in found["passages"][0]["text"]
 
 
 def test_stdio_ends_with_its_client_and_on_ctrl_c(folder):

@@ -5,6 +5,7 @@ import pytest
 
 from sift_core import ContextSelector, LinearKernel, RBFKernel, SIFTSelector
 from sift_core.errors import InvalidInputError
+from sift_core.install_command import install_command
 from tests.selection.oracle import assert_same
 from tests.selection.oracle import random_pool as pool
 from tests.selection.test_backend import run
@@ -92,5 +93,5 @@ for selector in (SIFTSelector, ContextSelector):
 @pytest.mark.parametrize("blocker", [ABSENT, BROKEN], ids=["absent", "broken"])
 def test_without_numba_auto_works_and_numba_names_the_extra(blocker):
     told = run(blocker + PROGRAM)
-    message = "`numba` could not be imported; install it with `pip install 'sift-rerank[fast]'`"
+    message = f"`numba` could not be imported; install it with `{install_command('fast')}`"
     assert told.splitlines() == [message] * 2

@@ -274,6 +274,8 @@ def test_what_is_not_there_is_told_in_json(source, embedder):
             answer = client.get(path)
             assert answer.status_code == 404
             assert answer.json()
+        of_ollama = client.post("/api/chat", json={})
+        assert "OpenAI's API at /v1" in of_ollama.json()["detail"]
         wrong_method = client.get("/rerank")
         assert (wrong_method.status_code, wrong_method.headers["allow"]) == (405, "POST")
         assert not any("nothing" in name for name in figures(client))

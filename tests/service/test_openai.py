@@ -264,6 +264,7 @@ def test_embeddings_are_the_documents_models(client, embedder, encoding):
     assert answer.usage.total_tokens == sum(map(estimated_tokens, texts))
 
 
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
 REFUSED = {
     "unknown model": {"model": "gpt-9"},
     "the embedder": {"model": "hashing-64"},
@@ -272,8 +273,8 @@ REFUSED = {
     "no temperature": {"temperature": -1},
     "no top_p": {"top_p": 0},
     "two texts": {"n": 2},
-    "tools": {"tools": [{"type": "function", "function": {"name": "f"}}]},
-    "functions": {"functions": [{"name": "f"}]},
+    "a tool that must be called": {"tools": TOOLS, "tool_choice": "required"},
+    "a function that must be called": {"functions": [], "function_call": {"name": "f"}},
     "JSON": {"response_format": {"type": "json_object"}},
     "logprobs": {"logprobs": True},
     "penalty": {"frequency_penalty": 0.5},
@@ -304,6 +305,20 @@ def test_a_length_that_no_window_has_is_cut(ask, length):
     answer = ask(max_tokens=length)
     assert answer.choices[0].finish_reason == "length"
     assert answer.usage.completion_tokens == (256 if length > 0 else 12)  # the service's limit
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_tools_that_may_be_left_alone_are_named_as_ignored(ask, is_streamed):
+    """Open WebUI sends its own with each chat."""
+    plain = ask().choices[0].message.content
+    answer = ask(tools=TOOLS, tool_choice="auto", stream=is_streamed)
+    if is_streamed:
+        pieces = [piece for piece in answer if piece.choices]
+        assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == plain
+        answer = pieces[-1]
+    else:
+        assert answer.choices[0].message.content == plain
+    assert answer.sift["ignored"] == ["tools"]
 
 
 def test_a_title_for_a_chat_is_written_without_documents(ask):
