@@ -41,9 +41,9 @@ class ChoiceOptions:
             truncated: of the chunks that still fit, the one that adds most for its length is
             next. Default: no limit.
         max_per_document: Choose at most this many chunks of one document, >= 1. Default: no limit.
-        newest: Metadata key of a date: ISO 8601 text, or seconds since 1970. Of near-duplicates
-            the newest is chosen; a chunk without a date counts as the oldest. Default: the most
-            relevant is chosen.
+        newest: Metadata key of a date: ISO 8601 text, a year, or seconds since 1970. Of
+            near-duplicates the newest is chosen; a chunk without a date counts as the oldest.
+            Default: the most relevant is chosen.
         half_life_days: Let a chunk count half as much when it is this many days older than the
             newest candidate, > 0. Needs `newest`. Default: age matters among near-duplicates alone.
         merge_neighbors: Join chosen chunks of one document that are adjacent or one candidate
@@ -117,6 +117,8 @@ class ChoiceOptions:
         """
         if self.newest is None:
             return None
+        if not any(self.newest in one for one in pool.metadata) and any(pool.metadata):
+            n_known = len(pool)  # `choose` warns of the key
         return by_date(
             [one.get(self.newest) for one in pool.metadata],
             half_life_days=self.half_life_days,

@@ -1,6 +1,7 @@
 """One choice beneath every surface: `choose` from a pool, `search` in a source."""
 
 import asyncio
+import re
 import threading
 import warnings
 from dataclasses import replace
@@ -287,16 +288,19 @@ def test_any_selector_goes_by_words():
         ({"document_key": "fiel", "merge_neighbors": True}, "'fiel', so `document_key` does"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::sift_core.errors.UndatedWarning")
 def test_a_key_that_no_candidate_has_is_named(options, said):
     rows = np.eye(3)
     metadata = [{"file": "a", "date": "2024-01-01"}, {"file": "a"}, {}]  # one of them is enough
     source = InMemorySource(rows, ["x", "y", "z"], metadata=metadata)
     query = Query(text="", embedding=rows[0])
-    with pytest.warns(MissingKeyWarning, match=said):
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         search(source, query, ChoiceOptions(**options))
+    assert [one.category for one in warned] == [MissingKeyWarning]  # one warning for one cause
+    assert re.search(said, str(warned[0].message))
     with warnings.catch_warnings():
         warnings.simplefilter("error", MissingKeyWarning)
+        warnings.simplefilter("ignore", UndatedWarning)  # of the other two
         right = {"dat": "date", "fiel": "file"}
         fixed = {name: right.get(value, value) for name, value in options.items()}
         search(source, query, ChoiceOptions(**fixed))
