@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, field, fields
+from difflib import get_close_matches
 from functools import cache
 from inspect import getdoc
 from typing import Any, TypedDict
@@ -18,6 +19,12 @@ from sift_core.selection.preferences import Preferences
 from sift_core.types import CandidatePool, FloatArray
 
 __all__ = ["ChoiceKeywords"]  # `ChoiceOptions` is public in `sift_core`
+
+SAME_COUNTS = (
+    ("n_select", "top_n", "top_k", "k"),
+    ("n_candidates", "candidates", "fetch_k", "similarity_top_k"),
+)
+"""What this library and the frameworks call the number of chosen chunks, and of candidates."""
 
 _BOUNDS = ("above", "minimum", "maximum")
 
@@ -176,6 +183,21 @@ def _check_takes(selector: Selector, name: str, what: str, able: str) -> None:
 
 def _bounds_of(option: Field[Any]) -> dict[str, Any]:
     return {key: option.metadata[key] for key in _BOUNDS if key in option.metadata}
+
+
+def unknown_option(owner: str, name: str, known: Iterable[str]) -> str:
+    """Return a message that there is no such option, with the one that is probably meant.
+
+    Args:
+        owner: Class whose options they are.
+        name: The option that there is none of.
+        known: Names of its options.
+    """
+    there = sorted(known)
+    alike = [one for same in SAME_COUNTS if name in same for one in there if one in same]
+    alike = alike or get_close_matches(name, there, n=1, cutoff=0.7)
+    advice = f"do you mean `{alike[0]}`?" if alike else f"there are {', '.join(there)}"
+    return f"{owner} has no option {name!r:.80}; {advice}"
 
 
 @cache

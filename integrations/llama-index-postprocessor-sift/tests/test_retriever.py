@@ -390,10 +390,19 @@ def test_settings_are_checked_at_once(kind, settings, message, build_index, node
         SIFTRetriever.from_index(index, **settings)
 
 
-@pytest.mark.parametrize("name", ["n_select", "n_candidates", "max_token", "top_k"])
-def test_a_name_that_is_no_option_is_refused(name, build_index, nodes, embed_model):
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("n_select", "top_n"),
+        ("top_k", "top_n"),
+        ("similarity_top_k", "candidates"),
+        ("n_candidates", "candidates"),
+        ("max_token", "max_tokens"),
+    ],
+)
+def test_a_name_that_is_no_option_is_refused(name, meant, build_index, nodes, embed_model):
     index = build_index("simple", nodes, embed_model)
-    with pytest.raises(TypeError, match=f"keyword argument '{name}'"):
+    with pytest.raises(TypeError, match=f"no option '{name}'; do you mean `{meant}`"):
         SIFTRetriever.from_index(index, **{name: 5})
     with pytest.raises(ValueError, match="must be a VectorStoreIndex, got SimpleVectorStore"):
         SIFTRetriever.from_index(index.vector_store)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 import numpy as np
@@ -43,7 +44,7 @@ from sift_core import (
     asearch,
     search,
 )
-from sift_core.options import ChoiceKeywords
+from sift_core.options import ChoiceKeywords, unknown_option
 from sift_core.pacing import turn_of_ones_own
 from sift_core.plugins import run_blocking
 
@@ -134,6 +135,9 @@ class SIFTRetriever(BaseRetriever):
             )
         given: dict[str, Any] = {**options}
         search = {name: given.pop(name) for name in SearchOptions.__annotations__ if name in given}
+        if unknown := given.keys() - ChoiceKeywords.__annotations__.keys():
+            known = {*signature(SIFTRetriever).parameters, *RetrieverOptions.__annotations__}
+            raise TypeError(unknown_option("SIFTRetriever", min(unknown), known - {"options"}))
         given["count_tokens"] = given.get("count_tokens") or count_tokens
         self._options = ChoiceOptions(n_select=top_n, n_candidates=candidates, **given)
         self._apart = takes_several(self._options.selector)
