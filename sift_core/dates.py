@@ -101,8 +101,6 @@ def _kind(value: object) -> str:
 
 def _seconds(value: object) -> float:
     """Return seconds since 1970; NaN for what is no date."""
-    if isinstance(value, Real) and FIRST_YEAR <= value < END_YEAR and value == int(value):
-        value = str(int(value))
     if isinstance(value, str):
         text = value.strip()
         if (shortened := _SHORTENED.fullmatch(text)) is not None:
@@ -123,4 +121,6 @@ def _seconds(value: object) -> float:
         seconds = float(value) if isinstance(value, Real) else math.nan
     except OverflowError:  # an int beyond float64
         return math.nan
+    if FIRST_YEAR <= seconds < END_YEAR and seconds.is_integer():
+        return _seconds(f"{seconds:.0f}")
     return seconds if FIRST <= seconds < END and not isinstance(value, bool) else math.nan

@@ -24,7 +24,7 @@ from sift_core import (
     choose,
     search,
 )
-from sift_core.errors import MissingKeyWarning, UndatedWarning
+from sift_core.errors import MissingKeyWarning, NothingFitsWarning, UndatedWarning
 from sift_core.places import Place
 from sift_core.sources.multi_query import fetch_for_all
 from sift_core.testing import HashingEmbedder
@@ -361,3 +361,16 @@ def test_a_budget_buys_no_empty_page(junk, backend):
     chosen = choose(candidates, Query(text="?", embedding=np.eye(7)[0]), options)
     assert list(chosen.chunks.document_ids) == ["a", "b"]
     assert chosen.stop_reason is StopReason.LIMITS
+
+
+@pytest.mark.parametrize("words", [0.7, 0])
+def test_a_limit_below_every_text_is_said_with_the_shortest(words):
+    texts = ["one two three", "one two", "one two three four"]
+    pool = replace(make_pool().take([0, 1, 2]), texts=texts)
+    options = ChoiceOptions(words=words, max_tokens=1, count_tokens=lambda text: len(text.split()))
+    with pytest.warns(NothingFitsWarning, match="shortest of 3 .* 2 tokens, .* is 1; raise it"):
+        assert len(choose(pool, QUERY, options).picks) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NothingFitsWarning)
+        assert len(choose(pool, QUERY, replace(options, max_tokens=2)).picks) == 1
+        choose(pool.take([]), QUERY, options)

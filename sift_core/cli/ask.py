@@ -366,7 +366,8 @@ def _print_about(console: Terminal, answer: Answer, pace: Mapping[str, Any], *, 
     about.add_row("time", ", ".join(taken))
     speed = f"first token after {pace['first_token_s']:.1f} s"
     if pace["tokens_per_s"] is not None:
-        speed += f", then {pace['tokens_per_s']:.0f} tokens a second"
+        per_s = pace["tokens_per_s"]
+        speed += f", then {per_s:.{0 if per_s >= 10 else 1}f} tokens a second"
     about.add_row("speed", speed)
     if answer.finish_reason == "length":
         about.add_row("note", f"cut at {answer.n_new_tokens} tokens; --max-new-tokens allows more")

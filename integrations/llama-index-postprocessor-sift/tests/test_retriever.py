@@ -418,6 +418,16 @@ async def test_a_store_that_fails_is_an_error_that_names_it(build_index, nodes, 
         await retriever.aretrieve("bees")
 
 
+def test_a_collection_of_another_tool_is_advised_of(build_index, nodes, embed_model):
+    index = build_index("qdrant", nodes, embed_model)
+    client = index.vector_store.client
+    points, _ = client.scroll("docs", limit=100)
+    ids = [point.id for point in points]
+    client.overwrite_payload("docs", {"page_content": "bees", "metadata": {}}, points=ids)
+    with pytest.raises(CandidateSourceError, match="did another tool fill it"):
+        SIFTRetriever.from_index(index).retrieve("bees")
+
+
 def test_a_simple_store_that_indexes_share_gives_nodes_of_its_own_index_only(
     build_index, index_over, nodes, embed_model
 ):

@@ -87,6 +87,14 @@ class Collection:
         """Return whether it is there."""
         return bool(self.ask("find", "collection_exists"))
 
+    def others(self) -> list[str]:
+        """Return the names of the other collections; none if the client may not list them."""
+        try:
+            names = sorted(one.name for one in self.client.get_collections().collections)
+        except STORE_ERRORS:
+            return []
+        return [name for name in names if name != self.name]
+
     def information(self) -> models.CollectionInfo:
         """Return what Qdrant says of the collection."""
         found: models.CollectionInfo = self.ask("look at", "get_collection")

@@ -12,6 +12,7 @@ import numpy as np
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import ValidationError
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # implicit re-export
     get_dispatcher,
@@ -50,6 +51,12 @@ from sift_core.plugins import run_blocking
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+IS_UP = "is it up, and does it still hold what was retrieved?"
+OTHER_LAYOUT = (
+    "did another tool fill it? LlamaIndex reads what it wrote itself; `sift_core.sources` has "
+    "sources that also read the payloads of others"
+)
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -247,9 +254,9 @@ class IndexSource:
             )
         except Exception as error:  # each store has exceptions of its own; none is swallowed
             reason = str(error) or type(error).__name__
+            advice = OTHER_LAYOUT if isinstance(error, ValidationError) else IS_UP
             raise CandidateSourceError(
-                f"{self.store.name} could not find {n} nodes: {reason}; "
-                f"is it up, and does it still hold what was retrieved?"
+                f"{self.store.name} could not find {n} nodes: {reason}; {advice}"
             ) from error
         vectors = await node_vectors(
             found,
