@@ -9,8 +9,8 @@ import pytest
 from sift_core import ChoiceOptions, InMemorySource, MMRSelector, Query, explain
 from sift_core.choice import search as search_in_process
 from sift_core.repeats import COPY_COSINE
-from sift_core.service.metadata import filter_for
 from sift_core.sources.content_ids import content_id
+from sift_core.sources.metadata_filters import filter_for
 from sift_core.sources.multi_query import queries_of
 from sift_core.testing import HashingEmbedder
 from sift_core.types import Document

@@ -62,6 +62,19 @@ def test_a_key_that_no_point_has_is_named_once(payload, asked, said):
         assert len(source.fetch(QUERY, 3, filter=asked)) == 0
 
 
+def test_of_alternatives_one_that_is_there_is_enough():
+    client = QdrantClient(":memory:")
+    name, _ = filled(client, LANGCHAIN)
+    either = [condition("year"), condition("metadata.year")]
+    source = QdrantSource(client, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MissingKeyWarning)
+        assert len(source.fetch(QUERY, 3, filter=models.Filter(should=either))) == 0
+    neither = models.Filter(should=[condition("jahr"), condition("meta.jahr")])
+    with pytest.warns(MissingKeyWarning, match=r"the key \['jahr', 'meta.jahr'\]"):
+        assert len(source.fetch(QUERY, 3, filter=neither)) == 0
+
+
 @pytest.mark.parametrize(
     ("payload", "key"),
     [

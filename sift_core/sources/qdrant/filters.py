@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
@@ -33,7 +34,7 @@ def warn_of_missing_keys(
     """
     if condition is None or any(found):
         return
-    keys = sorted(set(_keys_of(condition)))
+    keys = sorted(_missing(condition, lambda key: False))
     if not keys or not _seen.add(f"{collection}: {keys}"):
         return
     ask = methodcaller("scroll", collection, limit=N_LOOKED_AT, with_payload=True)
@@ -42,8 +43,7 @@ def warn_of_missing_keys(
     except STORE_ERRORS:  # the search itself did not fail
         return
     there = sorted({key for point in points for key in _keys_in(point.payload or {})})
-    outer = {key.partition(".")[0] for key in there}
-    missing = [key for key in keys if key not in there and not _may_lead_on(key, there, outer)]
+    missing = sorted(_missing(condition, partial(_leads_on, there)))
     if missing and there:
         warn(
             f"no point of collection {collection!r} passes the filter, and none of "
@@ -53,28 +53,36 @@ def warn_of_missing_keys(
         )
 
 
-def _may_lead_on(key: str, there: Sequence[str], outer: set[str]) -> bool:
-    """Return whether a key leads into an object or list that a payload has under another key."""
-    first = key.partition(".")[0].partition("[")[0].strip('"')
-    if first in METADATA_KEYS:
-        second = ".".join(key.split(".")[:2]).partition("[")[0]
-        return second in there
-    return first in outer
+def _missing(condition: Any, is_there: Callable[[str], bool]) -> set[str]:
+    """Return the keys that a filter names and no payload has.
+
+    Of alternatives ("should") they are missing only if each has such a key.
+    """
+    names = [getattr(condition, "key", None), getattr(condition, "nested", None)]
+    keys = [one if isinstance(one, str) else getattr(one, "key", None) for one in names]
+    missing = {key for key in keys if key is not None and not is_there(key)}
+    for kind in ("must", "must_not"):
+        for one in _listed(getattr(condition, kind, None)):
+            missing |= _missing(one, is_there)
+    at_least = getattr(condition, "min_should", None)
+    for group in (getattr(condition, "should", None), getattr(at_least, "conditions", None)):
+        lacking = [_missing(one, is_there) for one in _listed(group)]
+        if all(lacking):
+            missing |= set().union(*lacking)
+    return missing
 
 
-def _keys_of(condition: Any) -> Iterator[str]:
-    """Yield the keys of the payload that a filter names, of any depth."""
-    for kind in ("must", "should", "must_not"):
-        conditions = getattr(condition, kind, None) or ()
-        for one in conditions if isinstance(conditions, list | tuple) else (conditions,):
-            yield from _keys_of(one)
-    if (at_least := getattr(condition, "min_should", None)) is not None:
-        for one in at_least.conditions:
-            yield from _keys_of(one)
-    if isinstance(key := getattr(condition, "key", None), str):
-        yield key
-    if (nested := getattr(condition, "nested", None)) is not None:
-        yield nested.key
+def _listed(conditions: Any) -> Sequence[Any]:
+    if isinstance(conditions, list | tuple):
+        return conditions
+    return () if conditions is None else (conditions,)
+
+
+def _leads_on(there: Sequence[str], key: str) -> bool:
+    """Return whether a key is there, or leads into an object or a list that is."""
+    steps = [one.partition("[")[0].strip('"') for one in key.split(".")]
+    first = ".".join(steps[: 2 if steps[0] in METADATA_KEYS else 1])
+    return key in there or first in there
 
 
 def _keys_in(payload: Mapping[str, Any]) -> Iterator[str]:
