@@ -100,6 +100,10 @@ class Collection:
         found: models.CollectionInfo = self.ask("look at", "get_collection")
         return found
 
+    def n_points(self) -> int:
+        """Return about how many points it holds; 0 if it is not there."""
+        return (self.information().points_count or 0) if self.exists() else 0
+
     def embedder_name(self) -> str | None:
         """Return the embedder that the collection names; None where there is no such name."""
         return recorded_embedder(self.information()) if self.exists() else None
