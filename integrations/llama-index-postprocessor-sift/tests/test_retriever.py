@@ -33,7 +33,7 @@ def reranked(index, question, **settings):
         {"candidates": 6},
         {"use_scores": True},
         {"keep_embeddings": True},
-        {"max_tokens": 5, "count_tokens": len},
+        {"max_tokens": 90, "count_tokens": len},
         {"merge_neighbors": True},
     ],
     ids=str,
