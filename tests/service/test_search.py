@@ -208,6 +208,7 @@ def test_a_key_that_no_document_can_have_is_the_clients_error(stores, key):
         ({"thème": "x"}, {3}),
     ],
 )
+@pytest.mark.filterwarnings("ignore::sift_core.errors.MissingKeyWarning")
 def test_a_filter_means_the_same_in_every_store(stores, conditions, expected):
     query = Query(text="boat", embedding=HashingEmbedder(16).embed_query("boat"))
     for source in stores:

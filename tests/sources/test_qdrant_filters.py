@@ -13,11 +13,20 @@ from qdrant_client import AsyncQdrantClient, QdrantClient, models
 from sift_core import Query
 from sift_core.errors import MissingKeyWarning
 from sift_core.sources import QdrantSource
+from sift_core.sources.qdrant import filters
 
 QUERY = Query(text="a", embedding=np.array([1.0, 0.0]))
 LANGCHAIN = {"page_content": "a", "metadata": {"year": 2025, "author": {"name": "Ada"}}}
 FLAT = {"text": "a", "year": 2025, "author": {"name": "Ada"}, "tags": [{"of": "x"}]}
 numbers = count()
+
+
+@pytest.fixture(autouse=True)
+def seen(monkeypatch):
+    """Return what was warned of, which is nothing yet."""
+    found = set()
+    monkeypatch.setattr(filters, "_seen", found)
+    return found
 
 
 def condition(key, value=1999):
@@ -105,3 +114,14 @@ def test_an_awaited_search_names_it_too():
 
     with pytest.warns(MissingKeyWarning, match=r"'metadata.year'"):
         assert len(asyncio.run(ask())) == 0
+
+
+def test_a_client_that_asks_for_any_number_of_keys_fills_no_memory(seen):
+    client = QdrantClient(":memory:")
+    name, _ = filled(client, FLAT)
+    source = QdrantSource(client, name)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for number in range(filters.MOST_WARNINGS + 3):
+            source.fetch(QUERY, 3, filter=models.Filter(must=[condition(f"key {number}")]))
+    assert len(warned) == len(seen) == filters.MOST_WARNINGS

@@ -10,13 +10,14 @@ from typing import Any
 from qdrant_client import models
 
 from sift_core.checks import short_repr, warn
-from sift_core.errors import MissingKeyWarning, SeenFacts
+from sift_core.errors import MissingKeyWarning
 from sift_core.sources.layouts import METADATA_KEYS
 from sift_core.sources.qdrant.calls import STORE_ERRORS, Steps
 
 N_LOOKED_AT = 50  # points whose keys are shown. Guess.
+MOST_WARNINGS = 100  # a process; clients of a service may send any number of keys
 
-_seen = SeenFacts()
+_seen: set[tuple[str, ...]] = set()
 
 
 def warn_of_missing_keys(
@@ -24,8 +25,8 @@ def warn_of_missing_keys(
 ) -> Steps[None]:
     """Warn if no point was found because the filter names keys that the payloads lack.
 
-    Costs a second request where nothing was found, once for each collection and keys. Tools differ
-    in where they put metadata: LangChain's key of "year" is "metadata.year".
+    Costs a second request where nothing was found, once for the same collection and keys. Tools
+    differ in where they put metadata: LangChain's key of "year" is "metadata.year".
 
     Args:
         collection: Its name.
@@ -35,8 +36,10 @@ def warn_of_missing_keys(
     if condition is None or any(found):
         return
     keys = sorted(_missing(condition, lambda key: False))
-    if not keys or not _seen.add(f"{collection}: {keys}"):
+    fact = (collection, *keys)
+    if not keys or fact in _seen or len(_seen) >= MOST_WARNINGS:
         return
+    _seen.add(fact)
     ask = methodcaller("scroll", collection, limit=N_LOOKED_AT, with_payload=True)
     try:
         points, _ = yield ask
