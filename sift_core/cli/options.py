@@ -281,7 +281,7 @@ def conditions_from(filters: Sequence[str] | None) -> dict[str, list[str | int |
             raise InvalidInputError(f"--filter must be KEY=VALUE, got {short_repr(one)}")
         values = conditions.setdefault(key.strip(), [])
         values.append(text)
-        if re.fullmatch(r"-?\d{1,18}|true|false", text):
+        if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})|true|false", text):
             values.append(json.loads(text))
     return conditions
 

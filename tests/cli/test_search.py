@@ -93,6 +93,7 @@ def test_a_filter_is_by_metadata(record, filters, pages):
     [
         ("year=3", r"no document .* has the metadata \['year'\]; there are \['page', 'source'\]"),
         ("page=99", "no chunk passes --filter"),
+        ("page=007", "no chunk passes --filter"),
         ("page", "--filter must be KEY=VALUE, got 'page'"),
     ],
 )
