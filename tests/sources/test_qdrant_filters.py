@@ -123,5 +123,5 @@ def test_a_client_that_asks_for_any_number_of_keys_fills_no_memory(seen):
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for number in range(filters.MOST_WARNINGS + 3):
-            source.fetch(QUERY, 3, filter=models.Filter(must=[condition(f"key {number}")]))
+            source.fetch(QUERY, 3, filter=models.Filter(must=[condition(f"key_{number}")]))
     assert len(warned) == len(seen) == filters.MOST_WARNINGS
