@@ -253,6 +253,7 @@ NESTED = [
         ({"tags[99999999999999999999]": "p"}, set()),  # no position, so a key
     ],
 )
+@pytest.mark.filterwarnings("ignore::sift_core.errors.MissingKeyWarning")
 def test_a_nested_key_means_the_same_in_every_store(conditions, expected):
     """Memory and Faiss looked for a key that is spelled with the dots."""
     faiss = pytest.importorskip("faiss")
