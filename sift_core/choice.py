@@ -13,11 +13,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from sift_core import choice_spans as spans
-from sift_core.checks import check_instance, short_repr, warn
-from sift_core.errors import EmptyEntryWarning, MissingKeyWarning
+from sift_core.checks import check_instance
+from sift_core.choice_checks import token_costs, warn_of_keys, warn_of_length, with_vectors
 from sift_core.explanation import Chosen
 from sift_core.left_out import find_left_out
 from sift_core.named_versions import prefer_named
@@ -72,10 +70,12 @@ def choose(
     """
     check_instance("pool", pool, CandidatePool)
     _check_search(query, options)
-    pool = _with_vectors(pool, set())
-    _check_keys(pool, options)
+    pool = with_vectors(pool, set())
+    warn_of_keys(pool, options)
     warn_of_one_vector(pool.document_ids, pool.texts, pool.embeddings)
-    return _chosen(pool, query, options, room)
+    chosen = _chosen(pool, query, options, room)
+    warn_of_length(chosen, options)
+    return chosen
 
 
 @traced(spans.select_span, spans.selected)
@@ -182,7 +182,7 @@ def search(
     if hop is not None:
         with timed(timings, "hop"), spans.fetch_span(source, query, options, "hop") as span:
             pool = hop.joined(chosen, hop.source.look_up(query, hop.lookups, filter=filter))
-            pool = _with_vectors(pool, left_out)
+            pool = with_vectors(pool, left_out)
             spans.fetched(span, pool, first=len(chosen.pool))
         with timed(timings, "select"):
             record = hop.record(chosen, pool)
@@ -229,7 +229,7 @@ async def asearch(
     if hop is not None:
         with timed(timings, "hop"), spans.fetch_span(source, query, options, "hop") as span:
             found = await hop.source.alook_up(query, hop.lookups, filter=filter)
-            pool = _with_vectors(await in_thread(partial(hop.joined, chosen, found)), left_out)
+            pool = with_vectors(await in_thread(partial(hop.joined, chosen, found)), left_out)
             spans.fetched(span, pool, first=len(chosen.pool))
         with timed(timings, "select"):
             record = hop.record(chosen, pool)
@@ -283,46 +283,8 @@ def _first_choice(
 ) -> tuple[Chosen, SecondHop | None]:
     """Return the first choice and what to look for after it, in one turn of a thread."""
     is_all = len(pool) < options.n_candidates
-    chosen = choose(_with_vectors(pool, left_out), query, options, room=room)
+    chosen = choose(with_vectors(pool, left_out), query, options, room=room)
     return chosen, None if is_all else second_hop(source, chosen, options)
-
-
-def _with_vectors(pool: CandidatePool, left_out: set[str]) -> CandidatePool:
-    """Return the rows that have a direction, with one warning of the others.
-
-    Args:
-        pool: The candidates.
-        left_out: Ids of which there was a warning before; the others are added.
-    """
-    has_vector = pool.embeddings.any(axis=1)
-    if has_vector.all():
-        return pool
-    empty = {pool.document_ids[row] for row in np.flatnonzero(~has_vector).tolist()}
-    if new := sorted(empty - left_out):
-        left_out |= empty
-        warn(
-            f"{len(new)} of {len(pool)} candidates are left out, since their vectors are all zero: "
-            f"{short_repr(new)}; was an empty text embedded? Delete them, or embed them again",
-            EmptyEntryWarning,
-        )
-    return pool.take(np.flatnonzero(has_vector))
-
-
-def _check_keys(pool: CandidatePool, options: ChoiceOptions) -> None:
-    """Warn of a key of the options that no candidate has, with the keys that there are."""
-    has_groups = options.max_per_document is not None or options.merge_neighbors
-    keys = {"newest": options.newest, "document_key": options.document_key if has_groups else None}
-    for name, key in keys.items():
-        if key is None or any(key in metadata for metadata in pool.metadata):
-            continue
-        there = {str(each) for metadata in pool.metadata for each in metadata}
-        if not there:
-            continue
-        warn(
-            f"no candidate has the metadata key {key!r}, so `{name}` does nothing; there are "
-            f"{short_repr(sorted(there))}",
-            MissingKeyWarning,
-        )
 
 
 def _relevance(
@@ -336,11 +298,10 @@ def _relevance(
 
 
 def _limits(pool: CandidatePool, places: Sequence[Place], options: ChoiceOptions) -> Limits | None:
-    """Return `max_tokens` and `max_per_document` as limits; a text without a token costs one."""
+    """Return `max_tokens` and `max_per_document` as limits."""
     limits: dict[str, Any] = {}
     if options.max_tokens is not None:
-        count = options.count_tokens or estimated_tokens
-        costs = [max(1, count(pool.as_read(row, text))) for row, text in enumerate(pool.texts)]
+        costs = token_costs(pool, options)
         limits |= {"costs": costs, "budget": min(options.max_tokens, LARGEST_BUDGET)}
     if options.max_per_document is not None:
         # A chunk without a document is a group of its own: no document is named by such a pair.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone
@@ -18,6 +19,8 @@ from sift_core.types import FloatArray
 DAY = 86_400.0  # seconds
 FIRST, END = -62_135_596_800.0, 253_402_300_800.0  # seconds: the years 1 to 9999
 SMALLEST_EXPONENT = -1000.0  # a weight stays above 0, however old
+FIRST_YEAR, END_YEAR = 1000, 10_000  # numbers of years; as seconds all are on 1970-01-01
+_SHORTENED = re.compile(r"\d{4}(-\d\d)?", re.ASCII)  # a year or a month, which Python does not read
 
 
 def by_date(
@@ -30,9 +33,10 @@ def by_date(
     """Return the preferences by which the newest of near-duplicates is chosen.
 
     A date is ISO 8601 text ("2024-05-01", "2024-05-01T12:00:00Z"), a `datetime` or `date`, or
-    seconds since 1970; without a time zone it is UTC. What is missing or cannot be read is
-    older than all others, and one `UndatedWarning` names the first of these. It shows no value,
-    which may be a text that is nobody else's business.
+    seconds since 1970; without a time zone it is UTC. A year alone (2024 or "2024") or a month
+    ("2024-05") means its first day, so that no number from 1000 to 9999 means seconds. What is
+    missing or cannot be read is older than all others, and one `UndatedWarning` names the first of
+    these. It shows no value, which may be a text that is nobody else's business.
 
     Args:
         dates: Of each candidate, n values of any kind.
@@ -59,8 +63,8 @@ def by_date(
         # The same words for the same candidate: Python shows them once.
         warnings.warn(
             f"candidates without a date that can be read count as the oldest; the first is "
-            f"{name:.80}, which has {_kind(dates[first])}; dates are ISO 8601 text, datetimes, or "
-            f"seconds since 1970",
+            f"{name:.80}, which has {_kind(dates[first])}; dates are ISO 8601 text, datetimes, "
+            f"years, or seconds since 1970",
             UndatedWarning,
             stacklevel=2,
         )
@@ -98,8 +102,10 @@ def _kind(value: object) -> str:
 def _seconds(value: object) -> float:
     """Return seconds since 1970; NaN for what is no date."""
     if isinstance(value, str):
+        text = value.strip()
+        if (shortened := _SHORTENED.fullmatch(text)) is not None:
+            text += "-01" if shortened[1] else "-01-01"
         try:
-            text = value.strip()
             value = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in "Zz" else text)
         except ValueError:
             return math.nan
@@ -115,4 +121,6 @@ def _seconds(value: object) -> float:
         seconds = float(value) if isinstance(value, Real) else math.nan
     except OverflowError:  # an int beyond float64
         return math.nan
+    if FIRST_YEAR <= seconds < END_YEAR and seconds.is_integer():
+        return _seconds(f"{seconds:.0f}")
     return seconds if FIRST <= seconds < END and not isinstance(value, bool) else math.nan

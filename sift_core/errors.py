@@ -11,8 +11,9 @@ SiftError
 │   └── BusyError              too many answers wait for the model already
 └── ExperimentError            a run of an experiment cannot go on; what it measured is kept
 
-and seven warnings, LossyVectorsWarning, MissingWordsWarning, AdapterCacheWarning,
-SameVectorWarning, UndatedWarning, MissingKeyWarning and EmptyEntryWarning: UserWarnings.
+and eight warnings, LossyVectorsWarning, MissingWordsWarning, AdapterCacheWarning,
+SameVectorWarning, UndatedWarning, MissingKeyWarning, EmptyEntryWarning and NothingFitsWarning:
+UserWarnings.
 """
 
 from __future__ import annotations
@@ -116,7 +117,11 @@ class UndatedWarning(UserWarning):
 
 
 class MissingKeyWarning(UserWarning):
-    """A metadata key of a rule is in no candidate, so that the rule does nothing."""
+    """A metadata key of a rule or filter is in no candidate, so that the rule does nothing."""
+
+
+class NothingFitsWarning(UserWarning):
+    """No candidate is as short as `max_tokens` demands, so that nothing is chosen."""
 
 
 class EmptyEntryWarning(UserWarning):

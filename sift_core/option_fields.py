@@ -10,12 +10,19 @@ from dataclasses import Field as Option
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
 
-from sift_core.errors import MissingDependencyError
-from sift_core.options import ChoiceOptions, help_of
+from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.options import ChoiceOptions, help_of, unknown_option
 from sift_core.protocols import Selector
 
 try:
-    from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
+    from pydantic import (
+        BaseModel,
+        ConfigDict,
+        Field,
+        WithJsonSchema,
+        create_model,
+        model_validator,
+    )
 except ImportError as error:
     raise MissingDependencyError("pydantic", extra="serve") from error
 
@@ -105,7 +112,10 @@ def _field(option: Option[Any], nullable: bool, changes: Mapping[str, Any]) -> t
 if TYPE_CHECKING:  # what editors and type checkers see; the fields are made below
 
     class ChoiceFields(OptionsModel):
-        """The options of a choice as fields, without how many are chosen and fetched."""
+        """The options of a choice as fields, without how many are chosen and fetched.
+
+        A name that is no field is refused with the one that is probably meant.
+        """
 
         words: float = 0.7
         hops: int = 1
@@ -122,4 +132,15 @@ else:
 
     @with_option_fields(leave_out=("n_select", "n_candidates"))
     class ChoiceFields(OptionsModel):
-        """The options of a choice as fields, without how many are chosen and fetched."""
+        """The options of a choice as fields, without how many are chosen and fetched.
+
+        A name that is no field is refused with the one that is probably meant.
+        """
+
+        @model_validator(mode="before")
+        @classmethod
+        def _refuse_unknown(cls, values: Any) -> Any:
+            if isinstance(values, dict) and cls.model_config.get("extra") == "forbid":
+                for name in values.keys() - cls.model_fields.keys():
+                    raise InvalidInputError(unknown_option(cls.__name__, name, cls.model_fields))
+            return values

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, field, fields
+from difflib import get_close_matches
 from functools import cache
 from inspect import getdoc
 from typing import Any, TypedDict
@@ -18,6 +19,12 @@ from sift_core.selection.preferences import Preferences
 from sift_core.types import CandidatePool, FloatArray
 
 __all__ = ["ChoiceKeywords"]  # `ChoiceOptions` is public in `sift_core`
+
+SAME_COUNTS = (
+    ("n_select", "top_n", "top_k", "k"),
+    ("n_candidates", "candidates", "fetch_k", "similarity_top_k"),
+)
+"""What this library and the frameworks call the number of chosen chunks, and of candidates."""
 
 _BOUNDS = ("above", "minimum", "maximum")
 
@@ -41,9 +48,9 @@ class ChoiceOptions:
             truncated: of the chunks that still fit, the one that adds most for its length is
             next. Default: no limit.
         max_per_document: Choose at most this many chunks of one document, >= 1. Default: no limit.
-        newest: Metadata key of a date: ISO 8601 text, or seconds since 1970. Of near-duplicates
-            the newest is chosen; a chunk without a date counts as the oldest. Default: the most
-            relevant is chosen.
+        newest: Metadata key of a date: ISO 8601 text, a year, or seconds since 1970. Of
+            near-duplicates the newest is chosen; a chunk without a date counts as the oldest.
+            Default: the most relevant is chosen.
         half_life_days: Let a chunk count half as much when it is this many days older than the
             newest candidate, > 0. Needs `newest`. Default: age matters among near-duplicates alone.
         merge_neighbors: Join chosen chunks of one document that are adjacent or one candidate
@@ -117,6 +124,8 @@ class ChoiceOptions:
         """
         if self.newest is None:
             return None
+        if not any(self.newest in one for one in pool.metadata) and any(pool.metadata):
+            n_known = len(pool)  # `choose` warns of the key
         return by_date(
             [one.get(self.newest) for one in pool.metadata],
             half_life_days=self.half_life_days,
@@ -174,6 +183,21 @@ def _check_takes(selector: Selector, name: str, what: str, able: str) -> None:
 
 def _bounds_of(option: Field[Any]) -> dict[str, Any]:
     return {key: option.metadata[key] for key in _BOUNDS if key in option.metadata}
+
+
+def unknown_option(owner: str, name: str, known: Iterable[str]) -> str:
+    """Return a message that there is no such option, with the one that is probably meant.
+
+    Args:
+        owner: Class whose options they are.
+        name: The option that there is none of.
+        known: Names of its options.
+    """
+    there = sorted(known)
+    alike = [one for same in SAME_COUNTS if name in same for one in there if one in same]
+    alike = alike or get_close_matches(name, there, n=1, cutoff=0.7)
+    advice = f"do you mean `{alike[0]}`?" if alike else f"there are {', '.join(there)}"
+    return f"{owner} has no option {name!r:.80}; {advice}"
 
 
 @cache

@@ -1,6 +1,7 @@
 """One choice beneath every surface: `choose` from a pool, `search` in a source."""
 
 import asyncio
+import re
 import threading
 import warnings
 from dataclasses import replace
@@ -23,7 +24,7 @@ from sift_core import (
     choose,
     search,
 )
-from sift_core.errors import MissingKeyWarning, UndatedWarning
+from sift_core.errors import MissingKeyWarning, NothingFitsWarning, UndatedWarning
 from sift_core.places import Place
 from sift_core.sources.multi_query import fetch_for_all
 from sift_core.testing import HashingEmbedder
@@ -287,16 +288,19 @@ def test_any_selector_goes_by_words():
         ({"document_key": "fiel", "merge_neighbors": True}, "'fiel', so `document_key` does"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::sift_core.errors.UndatedWarning")
 def test_a_key_that_no_candidate_has_is_named(options, said):
     rows = np.eye(3)
     metadata = [{"file": "a", "date": "2024-01-01"}, {"file": "a"}, {}]  # one of them is enough
     source = InMemorySource(rows, ["x", "y", "z"], metadata=metadata)
     query = Query(text="", embedding=rows[0])
-    with pytest.warns(MissingKeyWarning, match=said):
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         search(source, query, ChoiceOptions(**options))
+    assert [one.category for one in warned] == [MissingKeyWarning]  # one warning for one cause
+    assert re.search(said, str(warned[0].message))
     with warnings.catch_warnings():
         warnings.simplefilter("error", MissingKeyWarning)
+        warnings.simplefilter("ignore", UndatedWarning)  # of the other two
         right = {"dat": "date", "fiel": "file"}
         fixed = {name: right.get(value, value) for name, value in options.items()}
         search(source, query, ChoiceOptions(**fixed))
@@ -357,3 +361,16 @@ def test_a_budget_buys_no_empty_page(junk, backend):
     chosen = choose(candidates, Query(text="?", embedding=np.eye(7)[0]), options)
     assert list(chosen.chunks.document_ids) == ["a", "b"]
     assert chosen.stop_reason is StopReason.LIMITS
+
+
+@pytest.mark.parametrize("words", [0.7, 0])
+def test_a_limit_below_every_text_is_said_with_the_shortest(words):
+    texts = ["one two three", "one two", "one two three four"]
+    pool = replace(make_pool().take([0, 1, 2]), texts=texts)
+    options = ChoiceOptions(words=words, max_tokens=1, count_tokens=lambda text: len(text.split()))
+    with pytest.warns(NothingFitsWarning, match="shortest of 3 .* 2 tokens, .* is 1; raise it"):
+        assert len(choose(pool, QUERY, options).picks) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NothingFitsWarning)
+        assert len(choose(pool, QUERY, replace(options, max_tokens=2)).picks) == 1
+        choose(pool.take([]), QUERY, options)

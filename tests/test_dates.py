@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sift_core import InvalidInputError
-from sift_core.dates import by_date
+from sift_core.dates import by_date, year_of
 from sift_core.errors import UndatedWarning
 
 MAY = 1_714_521_600  # 2024-05-01, midnight UTC
@@ -23,12 +23,24 @@ MAY = 1_714_521_600  # 2024-05-01, midnight UTC
         datetime(2024, 5, 1, 2, tzinfo=timezone(timedelta(hours=2))),
         MAY,
         np.int64(MAY),
+        "2024-05",
     ],
     ids=repr,
 )
 def test_dates_of_every_kind_are_seconds(same_day):
     found = by_date([same_day])
     assert (found.prefer.tolist(), found.prior) == ([MAY], None)
+
+
+@pytest.mark.parametrize("year", [2024, 2024.0, np.int64(2024), "2024", " 2024 "], ids=repr)
+def test_a_year_alone_is_its_first_day_and_not_seconds_of_1970(year):
+    assert by_date([year]).prefer.tolist() == by_date(["2024-01-01"]).prefer.tolist()
+    assert year_of(year) == 2024
+    assert by_date([year, 2023], half_life_days=365).prior == pytest.approx([1, 0.5])
+
+
+def test_numbers_that_are_no_years_are_seconds():
+    assert by_date([999, 10_000, 2024.5]).prefer.tolist() == [999, 10_000, 2024.5]
 
 
 @pytest.mark.parametrize(

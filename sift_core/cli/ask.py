@@ -26,6 +26,7 @@ from sift_core.errors import InvalidInputError, SiftError
 from sift_core.left_out import left_out_line
 from sift_core.options import ChoiceOptions
 from sift_core.repeats import repeats_of
+from sift_core.sources.metadata_filters import filter_for
 from sift_core.types import AnswerMode, Message
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def ask(
     store: flags.StoreOption = flags.DEFAULT_STORE,
     embedder: flags.EmbedderOption = None,
     queries: flags.QueryOption = None,
+    filters: flags.FilterOption = None,
     *,
     layout: flags.StoreLayout,
     options: ChoiceOptions,
@@ -113,6 +115,7 @@ def ask(
             engine=engine,
             mode=mode,
             queries=queries or (),
+            filter=filter_for(opened and opened.source, flags.conditions_from(filters)),
             about={
                 **({"queries": queries} if queries else {}),
                 **about,
@@ -148,7 +151,7 @@ class Session:
     Args:
         engine: Answers; its model is used by one question at a time.
         mode: As for `AnswerEngine.answer`.
-        queries: As for `AnswerEngine.answer`.
+        queries, filter: As for `AnswerEngine.answer`.
         about: What the JSON of every answer has beside it, such as the store.
         as_json: Whether an answer is printed as JSON.
         is_chat: Whether questions follow one another: then the JSON of each takes one line.
@@ -157,6 +160,7 @@ class Session:
     engine: AnswerEngine
     mode: str
     queries: Sequence[str]
+    filter: Any
     about: Mapping[str, Any]
     as_json: bool
     is_chat: bool
@@ -215,7 +219,11 @@ class Session:
 
         def answer(go_on: Callable[[float], object], **options: Any) -> Answer:
             choice = self.engine.choose(
-                question, mode=self.mode, queries=self.queries, history=self._history
+                question,
+                mode=self.mode,
+                queries=self.queries,
+                history=self._history,
+                filter=self.filter,
             )
             go_on(0.0)  # leaves by an exception where the stream is closed
             status.update("Reading …" if choice.learned is None else "Fine-tuning …")
@@ -366,7 +374,8 @@ def _print_about(console: Terminal, answer: Answer, pace: Mapping[str, Any], *, 
     about.add_row("time", ", ".join(taken))
     speed = f"first token after {pace['first_token_s']:.1f} s"
     if pace["tokens_per_s"] is not None:
-        speed += f", then {pace['tokens_per_s']:.0f} tokens a second"
+        per_s = pace["tokens_per_s"]
+        speed += f", then {per_s:.{0 if per_s >= 10 else 1}f} tokens a second"
     about.add_row("speed", speed)
     if answer.finish_reason == "length":
         about.add_row("note", f"cut at {answer.n_new_tokens} tokens; --max-new-tokens allows more")

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -36,6 +36,7 @@ from sift_core.protocols import DocumentIndex, Embedder
 
 if TYPE_CHECKING:
     from sift_core.embedders.loading import LoadedEmbedder
+    from sift_core.sources import FaissSource, QdrantSource
 
 MEGABYTE = 1_000_000
 CHUNKS_A_WRITE = 64  # what a killed process loses at most
@@ -111,6 +112,8 @@ def index(
         name = model_of(embedder or recorded or flags.DEFAULT_EMBEDDER)
         if recorded and not embedder:
             check_recorded_embedder(recorded, str(address))
+        elif opened is not None and not embedder:
+            _refuse_foreign(address, opened.source)
         memory = FileMemory(
             None if address.is_server else address.location,
             name,
@@ -160,6 +163,23 @@ def index(
         print_json(record)
     else:
         _print_summary(record, address, reading.skipped)
+
+
+def _refuse_foreign(address: StoreAddress, source: FaissSource | QdrantSource) -> None:
+    """Refuse a collection with points that name no embedder: another one would not fit to them.
+
+    Raises:
+        InvalidInputError: If it is one.
+    """
+    if address.kind == "faiss":  # an index of another tool is refused when it is opened
+        return
+    n_points = cast("QdrantSource", source).collection().n_points()
+    if n_points:
+        raise InvalidInputError(
+            f"the store {address} has {n_points} points that sift did not write, and does not say "
+            f"which model embedded them; index into another --store, or add to them with their "
+            f"model as --embedder"
+        )
 
 
 def _nothing_to_read(paths: Sequence[str], skipped: Iterable[SkippedPath]) -> InvalidInputError:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from itertools import chain
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from sift_core.answering.model.bundled import SMOLLM2
-from sift_core.checks import check_question
-from sift_core.errors import MissingDependencyError
+from sift_core.checks import check_question, short_repr
+from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.options import ChoiceOptions, help_of
 from sift_core.protocols import Selector
 from sift_core.service.settings import KEY_VARIABLE
@@ -67,6 +68,15 @@ QueryOption = Annotated[
         "--query",
         help="What is looked for in place of QUESTION: a part, or a rewrite; may come several "
         "times.",
+    ),
+]
+FilterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        metavar="KEY=VALUE",
+        help="Only chunks with this metadata; may come several times. Several values of one key "
+        "are alternatives. A dot leads into an object.",
     ),
 ]
 EffortOption = Annotated[
@@ -256,6 +266,24 @@ def with_flags(
         return run
 
     return decorate
+
+
+def conditions_from(filters: Sequence[str] | None) -> dict[str, list[str | int | bool]]:
+    """Return the conditions of `--filter`. A number, true or false is also compared as a text.
+
+    Raises:
+        InvalidInputError: If one is not KEY=VALUE.
+    """
+    conditions: dict[str, list[str | int | bool]] = {}
+    for one in filters or ():
+        key, sign, text = one.partition("=")
+        if not key.strip() or not sign:
+            raise InvalidInputError(f"--filter must be KEY=VALUE, got {short_repr(one)}")
+        values = conditions.setdefault(key.strip(), [])
+        values.append(text)
+        if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})|true|false", text):
+            values.append(json.loads(text))
+    return conditions
 
 
 def question_from(argument: str) -> str:

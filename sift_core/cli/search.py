@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -25,16 +26,18 @@ from sift_core.cli.output import (
 from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line
 from sift_core.embedders.unrelated import baseline_of
-from sift_core.errors import InvalidInputError
+from sift_core.errors import InvalidInputError, MissingKeyWarning
 from sift_core.explanation import Chosen, explained
 from sift_core.left_out import left_out_line
 from sift_core.options import ChoiceOptions
 from sift_core.protocols import CandidateSource
 from sift_core.selection.select import KernelName, selector_of
 from sift_core.selection.topic import is_off_topic
+from sift_core.sources.metadata_filters import filter_for, missing_keys
 from sift_core.sources.multi_query import queries_of
 from sift_core.sources.oversampling import OversamplingSource
 
+N_LOOKED_AT = 50  # chunks whose keys are shown where a filter lets none pass. Guess.
 SIDE_BY_SIDE_WIDTH = 100  # columns of a terminal; in narrower ones the names would be stumps
 
 
@@ -45,6 +48,7 @@ def search(
         typer.Argument(metavar="QUESTION", help='What to look for; "-" reads it from stdin.'),
     ],
     queries: flags.QueryOption = None,
+    filters: flags.FilterOption = None,
     store: flags.StoreOption = flags.DEFAULT_STORE,
     embedder: flags.EmbedderOption = None,
     *,
@@ -77,6 +81,7 @@ def search(
     sift search "What changed in 0.115?" --compare
     sift search "What changed in 0.115?" --max-tokens 1000 --max-per-document 2
     sift search "Stream it, async or not?" --query "Stream a response" --query "async or def?"
+    sift search "What changed?" --filter year=2025 --filter source=docs/news.md
     sift search - --json < question.txt
     """
     question = flags.question_from(question)
@@ -95,6 +100,8 @@ def search(
             f"--compare sets SIFT beside methods that keep no rules; leave out {rules}, or "
             f"--compare"
         )
+    if conditions := flags.conditions_from(filters):  # this command says itself what is missing
+        warnings.filterwarnings("ignore", "no point of collection", MissingKeyWarning)
     selector = selector_of(kernel, noise_variance)
     options = replace(options, selector=selector)
     with open_with_embedder(store, embedder, layout) as (address, source, model):
@@ -102,7 +109,12 @@ def search(
         fetched: CandidateSource = source
         if adaptive:
             fetched = OversamplingSource(source, n_select=options.n_select, prefer=options.newness)
-        chosen = search_source(fetched, query, options)
+        chosen = search_source(fetched, query, options, filter=filter_for(source, conditions))
+        if conditions and not len(chosen.pool):
+            some = source.fetch(query, N_LOOKED_AT)
+            raise InvalidInputError(
+                missing_keys(conditions, some.metadata) or "no chunk passes --filter; correct it"
+            )
     asked = {
         "question": question,
         **({"queries": queries} if queries else {}),

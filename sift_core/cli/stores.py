@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from sift_core.addresses import http_client
+from sift_core.checks import short_repr
 from sift_core.cli.models import check_recorded_embedder, load_embedder
 from sift_core.cli.options import DEFAULT_LAYOUT, DEFAULT_STORE, StoreLayout
 from sift_core.cli.output import Working
@@ -114,10 +115,19 @@ class OpenedStore:
 
 
 class NoIndexError(InvalidInputError):
-    """There is no index at an address."""
+    """There is no index at an address.
 
-    def __init__(self, address: StoreAddress) -> None:
-        super().__init__(f"no index at {address}; make one: sift index FOLDER{address.option}")
+    Args:
+        address: Where it was looked for.
+        others: Names of the collections that are there. Default: none.
+    """
+
+    def __init__(self, address: StoreAddress, others: Sequence[str] = ()) -> None:
+        there = f"; or name a collection that is there after #: {short_repr([*others])}"
+        super().__init__(
+            f"no index at {address}; make one: sift index FOLDER{address.option}"
+            f"{there if others else ''}"
+        )
         self.address = address
 
 
@@ -233,7 +243,7 @@ def open_for_writing(
         except CandidateSourceError as error:
             raise CandidateSourceError(f"cannot open the store {address}: {error}") from error
         if not is_there and not may_be_new:
-            raise NoIndexError(address)
+            raise NoIndexError(address, collection.others())
         recorded = collection.embedder_name()
         _check_embedder(address, recorded, embedder_name)
         from sift_core.sources import QdrantSource

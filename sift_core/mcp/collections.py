@@ -19,8 +19,8 @@ from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions
 from sift_core.places import document_of
 from sift_core.protocols import Embedder
-from sift_core.service.metadata import filter_for
 from sift_core.sources.content_ids import content_id
+from sift_core.sources.metadata_filters import filter_for
 from sift_core.sources.multi_query import queries_of
 from sift_core.types import Document, DocumentSample, FloatArray
 

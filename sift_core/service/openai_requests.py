@@ -9,9 +9,9 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from sift_core.answering.request import AnswerRequest
-from sift_core.service.metadata import filter_for
 from sift_core.service.openai_models import Generation, Sift
 from sift_core.service.state import Service
+from sift_core.sources.metadata_filters import filter_for
 
 
 def request_fields(service: Service, body: Generation, *, seed_after: int = 0) -> dict[str, Any]:

@@ -28,8 +28,9 @@ from sift_core.service.http import (
     JsonRoute,
     Many,
 )
-from sift_core.service.metadata import Filter, filter_for, missing_keys, title_and_url
+from sift_core.service.metadata import Filter, title_and_url
 from sift_core.service.state import Service
+from sift_core.sources.metadata_filters import filter_for, missing_keys
 from sift_core.sources.multi_query import queries_of
 from sift_core.types import Query
 

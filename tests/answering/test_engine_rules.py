@@ -58,6 +58,7 @@ def test_a_request_goes_before_the_engine(make_engine, small_lm):
     assert n_tokens(small_lm, one) <= 60
 
 
+@pytest.mark.filterwarnings("ignore::sift_core.errors.NothingFitsWarning")
 def test_what_is_learned_from_is_not_limited(make_engine):
     engine = make_engine(n_steps=5, max_tokens=1, max_per_document=1)
     choice = engine.choose(QUESTION, mode="both")

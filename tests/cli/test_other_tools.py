@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 import pytest
 from fastapi.testclient import TestClient
@@ -406,3 +406,18 @@ def test_damaged_files_of_llama_index_are_one_line(tmp_path, minilm, sift):
         assert why in error
         assert error.count("\n") == 1
         (folder / name).write_bytes(good[name])
+
+
+def test_a_collection_of_another_tool_is_added_to_only_with_its_model_named(
+    minilm, sift, refusal, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    fill_langchain(tmp_path / "theirs", minilm)
+    (tmp_path / "tin.md").write_text("Tin melts at 232 degrees.")
+    asked = ("index", "tin.md", "--store", "qdrant:theirs#docs")
+    assert "has 4 points that sift did not write" in refusal(*asked)
+    with closing(QdrantClient(path=str(tmp_path / "theirs"))) as client:
+        assert client.count("docs").count == len(TEXTS)
+    sift(*asked, *MINILM)
+    with closing(QdrantClient(path=str(tmp_path / "theirs"))) as client:
+        assert client.count("docs").count == len(TEXTS) + 1

@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -69,6 +70,35 @@ def test_search_prints_what_the_library_chooses(store, minilm, record, flags, op
     asked = {"question": QUESTION, "store": store, "embedder": minilm.name}
     asked |= {"n_candidates": len(TEXTS)} | ({"queries": queries} if len(queries) > 1 else {})
     assert told == asked | json.loads(json.dumps(chosen.as_dict()))
+
+
+@pytest.mark.parametrize(
+    ("filters", "pages"),
+    [
+        (["page=3"], {3}),
+        (["page=3", "page=4"], {3, 4}),
+        (["page=3", "source=docs.md"], {3}),
+        (["source=docs.md"], set(range(len(TEXTS)))),
+    ],
+)
+def test_a_filter_is_by_metadata(record, filters, pages):
+    flags = [flag for one in filters for flag in ("--filter", one)]
+    told = record("search", QUESTION, "-n", "9", "--words", "0", *flags)
+    assert told["n_candidates"] == len(pages)
+    assert {chunk["metadata"]["page"] for chunk in told["chunks"]} <= pages
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("year=3", r"no document .* has the metadata \['year'\]; there are \['page', 'source'\]"),
+        ("page=99", "no chunk passes --filter"),
+        ("page=007", "no chunk passes --filter"),
+        ("page", "--filter must be KEY=VALUE, got 'page'"),
+    ],
+)
+def test_a_filter_that_lets_nothing_pass_says_why(refusal, value, said):
+    assert re.search(said, refusal("search", QUESTION, "--filter", value).replace("\n", " "))
 
 
 def test_adaptive_fetches_beyond_the_copies(record):

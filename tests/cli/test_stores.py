@@ -101,6 +101,14 @@ def test_where_there_is_no_index_nothing_is_made(address, tmp_path):
         pass
 
 
+def test_a_misspelt_collection_is_answered_with_those_that_are_there(tmp_path):
+    fill(StoreAddress.parse(f"qdrant:{tmp_path}#docs"))
+    misspelt = StoreAddress.parse(f"qdrant:{tmp_path}#dcos")
+    said = r"or name a collection that is there after #: \['docs'\]"
+    with pytest.raises(InvalidInputError, match=said), open_store(misspelt):
+        pass
+
+
 # The client leaves the lock's file open where it cannot take the lock.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

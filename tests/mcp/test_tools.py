@@ -50,6 +50,7 @@ async def test_an_answer_names_what_no_passage_has(filled):
         assert "No passage has the key 'day'" in found["hint"]
 
 
+@pytest.mark.filterwarnings("ignore::sift_core.errors.NothingFitsWarning")
 async def test_an_answer_has_as_many_tokens_as_it_may_and_says_what_was_cut(tmp_path):
     # 40 passages of 120 words, each of some 2 tokens by the estimate: 20,000 hold them, 4,000 not.
     texts = [" ".join(f"boat{i} word{j}" for j in range(60)) for i in range(40)]

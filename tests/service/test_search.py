@@ -9,8 +9,8 @@ import pytest
 from sift_core import ChoiceOptions, InMemorySource, MMRSelector, Query, explain
 from sift_core.choice import search as search_in_process
 from sift_core.repeats import COPY_COSINE
-from sift_core.service.metadata import filter_for
 from sift_core.sources.content_ids import content_id
+from sift_core.sources.metadata_filters import filter_for
 from sift_core.sources.multi_query import queries_of
 from sift_core.testing import HashingEmbedder
 from sift_core.types import Document
@@ -208,6 +208,7 @@ def test_a_key_that_no_document_can_have_is_the_clients_error(stores, key):
         ({"thème": "x"}, {3}),
     ],
 )
+@pytest.mark.filterwarnings("ignore::sift_core.errors.MissingKeyWarning")
 def test_a_filter_means_the_same_in_every_store(stores, conditions, expected):
     query = Query(text="boat", embedding=HashingEmbedder(16).embed_query("boat"))
     for source in stores:
@@ -252,6 +253,7 @@ NESTED = [
         ({"tags[99999999999999999999]": "p"}, set()),  # no position, so a key
     ],
 )
+@pytest.mark.filterwarnings("ignore::sift_core.errors.MissingKeyWarning")
 def test_a_nested_key_means_the_same_in_every_store(conditions, expected):
     """Memory and Faiss looked for a key that is spelled with the dots."""
     faiss = pytest.importorskip("faiss")

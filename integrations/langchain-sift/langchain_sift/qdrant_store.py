@@ -16,6 +16,8 @@ from langchain_sift.vectors import Vectors
 from sift_core import CandidatePool, InvalidInputError, Query
 from sift_core.pacing import paced
 from sift_core.sources.qdrant import astored_vectors, dense_vectors, stored_vectors, vectors_wanted
+from sift_core.sources.qdrant.calls import run
+from sift_core.sources.qdrant.filters import warn_of_missing_keys
 
 
 class QdrantReader(StoreReader):
@@ -46,7 +48,7 @@ class QdrantReader(StoreReader):
         request = self._request(query, n, filter, options)
         with self.failures(query):
             points = self._store.client.query_points(**request).points
-        return self._pool(query, points)
+        return self._pool(query, points, filter)
 
     async def afetch(self, query: Query, n: int, filter: Any, options: Options) -> CandidatePool:
         """Return what `fetch` returns, at a pace (`sift_core.pacing`)."""
@@ -57,7 +59,7 @@ class QdrantReader(StoreReader):
             request = await asyncio.to_thread(self._request, *asked)  # may embed words
             with self.failures(query):
                 points = (await self._async_client.query_points(**request)).points
-        return await asyncio.to_thread(self._pool, query, points)
+        return await asyncio.to_thread(self._pool, query, points, filter)
 
     def vectors(self, documents: Sequence[Document]) -> Vectors:
         """Return the vectors of documents, looked up by point id."""
@@ -117,7 +119,10 @@ class QdrantReader(StoreReader):
         self.refuse_options(list(request.keys() & own.keys()))
         return request | own
 
-    def _pool(self, query: Query, points: Sequence[Any]) -> CandidatePool:
+    def _pool(self, query: Query, points: Sequence[Any], filter: Any) -> CandidatePool:
+        if not points:
+            name = self._store.collection_name
+            run(self._store.client, warn_of_missing_keys(name, filter, [points]))
         embeddings = dense_vectors(
             points,
             vector_name=self._store.vector_name,

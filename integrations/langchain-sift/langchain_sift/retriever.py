@@ -20,9 +20,11 @@ from langchain_sift.options import LangChainOptions
 from langchain_sift.sources import VectorStoreSource
 from sift_core import CandidateSource, ChoiceOptions, InvalidInputError, OversamplingSource
 from sift_core.option_fields import ChoiceFields
+from sift_core.options import SAME_COUNTS, unknown_option
 
 # Fields that `search_kwargs` and calls may have as well.
 _PER_CALL = ("k", "fetch_k", "max_fetch_k", "filter", *ChoiceFields.model_fields)
+_FOREIGN = {name for same in SAME_COUNTS for name in same} - {*_PER_CALL}  # of other classes
 
 
 class SIFTRetriever(LangChainOptions, BaseRetriever):
@@ -137,6 +139,8 @@ class SIFTRetriever(LangChainOptions, BaseRetriever):
         given = {**self.search_kwargs, **arguments}
         given.pop("verbose", None)  # meant for the callbacks; `invoke` does not take it out
         own = {name: given.pop(name) for name in _PER_CALL if name in given}
+        if wrong := sorted(_FOREIGN & given.keys()):  # a store may ignore it without a word
+            raise InvalidInputError(unknown_option(type(self).__name__, wrong[0], _PER_CALL))
         call = self.model_copy(update=own)
         k, fetch_k, most = _count("k", call.k), _count("fetch_k", call.fetch_k), call.max_fetch_k
         widest = fetch_k if most is None else _count("max_fetch_k", most)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
+from pydantic import ValidationError
 
 from langchain_sift.documents import as_pool
 from langchain_sift.embedder import FloatArray, embedder_of
@@ -19,6 +20,10 @@ from sift_core import CandidatePool, CandidateSourceError, InvalidInputError, Qu
 from sift_core.plugins import run_blocking
 
 Options: TypeAlias = Mapping[str, Any]
+OTHER_LAYOUT = (
+    "did another tool fill it? LangChain reads what it wrote itself, under its "
+    "`content_payload_key`; `sift_core.sources` has sources that also read the payloads of others"
+)
 
 
 class StoreReader(ABC):
@@ -72,9 +77,10 @@ class StoreReader(ABC):
             yield
         except Exception as error:  # stores share no ancestor: ValueError, RpcError, KeyError, …
             by = "" if query is None else f" by a query of {len(query.vector)} numbers"
+            advice = OTHER_LAYOUT if isinstance(error, ValidationError) else self.advice
             raise CandidateSourceError(
                 f"{type(self._store).__name__} could not search {self._place}{by}: {error!r}; "
-                f"{self.advice}"
+                f"{advice}"
             ) from error
 
     def refuse_options(self, names: Sequence[str]) -> None:

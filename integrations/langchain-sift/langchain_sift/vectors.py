@@ -21,8 +21,8 @@ Vectors: TypeAlias = Sequence[FloatArray | None]
 
 missing_vectors = MissingVectors(
     logging.getLogger("langchain_sift.documents"),  # the name that users filter by
-    "no stored vector for %d of %d documents of %s: embedding their texts, which are kept; tell "
-    "where their vectors are by vectors=.... This is said once",
+    "no stored vector for %d of %d documents %s: their texts are embedded, and these vectors kept; "
+    "name their store by `vectorstore`, or look them up by `vectors`. This is said once",
 )
 
 
@@ -66,6 +66,6 @@ class VectorFiller:
     def _place(self) -> str:
         """The kind of the store, and the name of its collection if it has one."""
         if self.store is None:
-            return "no vector store"
+            return "without a vector store"
         collection = getattr(self.store, "collection_name", None)
-        return type(self.store).__name__ + (f" {collection!r}" if collection else "")
+        return f"of {type(self.store).__name__}" + (f" {collection!r}" if collection else "")

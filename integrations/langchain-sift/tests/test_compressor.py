@@ -184,7 +184,8 @@ async def test_it_works_after_a_splitter(make_vector_store, documents, embedding
     [
         ({"top_n": 0}, "top_n"),
         ({"selector": "mmr"}, "instance of Selector"),
-        ({"topn": 3}, "Extra inputs are not permitted"),
+        ({"topn": 3}, "no option 'topn'; do you mean `top_n`"),
+        ({"k": 3}, "SIFTCompressor has no option 'k'; do you mean `top_n`"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_per_document": 2, "selector": MMRSelector()}, "got MMRSelector"),
         ({"half_life_days": 3}, "`half_life_days` needs `newest`"),

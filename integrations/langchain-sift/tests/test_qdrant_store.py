@@ -7,6 +7,8 @@ from qdrant_client import AsyncQdrantClient, models
 from langchain_sift import SIFTRetriever, VectorStoreSource
 from langchain_sift.sources import reader_of
 from sift_core import CandidateSourceError, InvalidInputError, Query
+from sift_core.errors import MissingKeyWarning
+from sift_core.sources.qdrant import filters
 
 
 @pytest.fixture
@@ -166,3 +168,25 @@ def test_ids_of_other_stores_are_not_sent(make_qdrant, documents):
     other = Document(page_content="a", metadata={"_id": "64f0c2a9e13b"})
     elsewhere = documents[0].model_copy(update={"metadata": {"_collection_name": "another"}})
     assert reader_of(store).vectors([other, elsewhere]) == [None, None]
+
+
+async def test_a_filter_without_the_name_of_the_metadata_says_so(
+    make_qdrant, documents, question, monkeypatch
+):
+    monkeypatch.setattr(filters, "_seen", set())
+    retriever = SIFTRetriever(vectorstore=make_qdrant(documents), k=1)
+    first, second = (  # each key is named once
+        models.Filter(must=[models.FieldCondition(key=key, match=models.MatchValue(value=1))])
+        for key in ("first", "second")
+    )
+    with pytest.warns(MissingKeyWarning, match=r"no point .* the key \['first'\].*'metadata\."):
+        assert retriever.invoke(question, filter=first) == []
+    with pytest.warns(MissingKeyWarning, match=r"no point .* the key \['second'\].*'metadata\."):
+        assert await retriever.ainvoke(question, filter=second) == []
+
+
+def test_payloads_of_another_tool_are_advised_of(make_qdrant, documents, question):
+    store = make_qdrant(documents)
+    store.content_payload_key = "metadata"  # not a text
+    with pytest.raises(CandidateSourceError, match="did another tool fill it"):
+        SIFTRetriever(vectorstore=store, k=1).invoke(question)

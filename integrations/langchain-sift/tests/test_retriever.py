@@ -90,10 +90,19 @@ def test_k_may_be_given_for_one_call(make_store, documents, question):
     assert len(retriever.invoke(question)) == 5
 
 
-@pytest.mark.parametrize("name", ["max_token", "n_select", "n_candidates"])
-def test_a_wrong_name_is_refused(make_in_memory, documents, question, name):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("max_token", "do you mean `max_tokens`"),
+        ("n_select", "do you mean `k`"),
+        ("top_n", "do you mean `k`"),
+        ("similarity_top_k", "do you mean `fetch_k`"),
+        ("search_type", "there are .*, filter, "),
+    ],
+)
+def test_a_wrong_name_is_refused(make_in_memory, documents, question, name, said):
     store = make_in_memory(documents)
-    with pytest.raises(ValueError, match="Extra inputs are not permitted"):
+    with pytest.raises(ValueError, match=f"SIFTRetriever has no option '{name}'; {said}"):
         SIFTRetriever(vectorstore=store, **{name: 7})
     with pytest.raises(InvalidInputError, match=name):
         SIFTRetriever(vectorstore=store).invoke(question, **{name: 7})
@@ -182,7 +191,7 @@ def test_the_store_is_not_modified(make_store, documents, question):
         ({"max_fetch_k": 100}, "`fetch_k` must be <= `max_fetch_k`, got 200 and 100"),
         ({"fetch_k": 12, "max_fetch_k": 0}, "`max_fetch_k` must be an integer >= 1, got 0"),
         ({"async_client": object()}, "`async_client` is for a QdrantVectorStore"),
-        ({"fetchk": 3}, "Extra inputs are not permitted"),
+        ({"fetchk": 3}, "no option 'fetchk'; do you mean `fetch_k`"),
     ],
 )
 def test_a_bad_setting_is_refused_at_construction(make_in_memory, documents, settings, message):

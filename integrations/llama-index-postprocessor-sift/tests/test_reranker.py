@@ -181,6 +181,14 @@ def test_arguments_without_meaning_are_refused(arguments):
         SIFTReranker(**arguments)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"), [("top_k", "top_n"), ("n_select", "top_n"), ("max_token", "max_tokens")]
+)
+def test_a_name_that_is_no_option_is_refused_with_the_right_one(name, meant):
+    with pytest.raises(ValidationError, match=f"no option '{name}'; do you mean `{meant}`"):
+        SIFTReranker(**{name: 3})
+
+
 def test_an_option_may_be_changed():
     reranker, asked = SIFTReranker(), bundle([1.0, 0.0])
     arrived = with_vectors([[1.0, 0.0], [0.0, 1.0]])

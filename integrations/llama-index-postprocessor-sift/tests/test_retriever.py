@@ -33,7 +33,7 @@ def reranked(index, question, **settings):
         {"candidates": 6},
         {"use_scores": True},
         {"keep_embeddings": True},
-        {"max_tokens": 5, "count_tokens": len},
+        {"max_tokens": 90, "count_tokens": len},
         {"merge_neighbors": True},
     ],
     ids=str,
@@ -390,10 +390,19 @@ def test_settings_are_checked_at_once(kind, settings, message, build_index, node
         SIFTRetriever.from_index(index, **settings)
 
 
-@pytest.mark.parametrize("name", ["n_select", "n_candidates", "max_token", "top_k"])
-def test_a_name_that_is_no_option_is_refused(name, build_index, nodes, embed_model):
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("n_select", "top_n"),
+        ("top_k", "top_n"),
+        ("similarity_top_k", "candidates"),
+        ("n_candidates", "candidates"),
+        ("max_token", "max_tokens"),
+    ],
+)
+def test_a_name_that_is_no_option_is_refused(name, meant, build_index, nodes, embed_model):
     index = build_index("simple", nodes, embed_model)
-    with pytest.raises(TypeError, match=f"keyword argument '{name}'"):
+    with pytest.raises(TypeError, match=f"no option '{name}'; do you mean `{meant}`"):
         SIFTRetriever.from_index(index, **{name: 5})
     with pytest.raises(ValueError, match="must be a VectorStoreIndex, got SimpleVectorStore"):
         SIFTRetriever.from_index(index.vector_store)
@@ -407,6 +416,16 @@ async def test_a_store_that_fails_is_an_error_that_names_it(build_index, nodes, 
         retriever.retrieve("bees")
     with pytest.raises(CandidateSourceError, match="QdrantVectorStore 'docs' could not find"):
         await retriever.aretrieve("bees")
+
+
+def test_a_collection_of_another_tool_is_advised_of(build_index, nodes, embed_model):
+    index = build_index("qdrant", nodes, embed_model)
+    client = index.vector_store.client
+    points, _ = client.scroll("docs", limit=100)
+    ids = [point.id for point in points]
+    client.overwrite_payload("docs", {"page_content": "bees", "metadata": {}}, points=ids)
+    with pytest.raises(CandidateSourceError, match="did another tool fill it"):
+        SIFTRetriever.from_index(index).retrieve("bees")
 
 
 def test_a_simple_store_that_indexes_share_gives_nodes_of_its_own_index_only(

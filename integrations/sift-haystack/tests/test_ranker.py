@@ -98,10 +98,24 @@ def test_scores_can_be_cosines_in_the_order_of_choice(rank, documents):
         SIFTRanker(score="cosine")
 
 
-@pytest.mark.parametrize("name", ["max_token", "n_select"])
-def test_a_wrong_name_is_refused(name):
-    with pytest.raises(TypeError, match=name):
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("max_token", "max_tokens"), ("n_select", "top_k"), ("top_n", "top_k"), ("k", "top_k")],
+)
+def test_a_wrong_name_is_refused_with_the_right_one(name, meant):
+    with pytest.raises(TypeError, match=f"no option '{name}'; do you mean `{meant}`"):
         SIFTRanker(**{name: 7})
+
+
+def test_a_question_without_its_text_is_said_once(documents, query_embedding, question, caplog):
+    SIFTRanker(words=0).run(documents, query_embedding=query_embedding)
+    ranker = SIFTRanker(top_k=2)
+    ranker.run(documents, query=question, query_embedding=query_embedding)
+    assert not caplog.records
+    for _ in range(2):
+        ranker.run(documents, query_embedding=query_embedding)
+    (record,) = caplog.records
+    assert "pass its text as `query`" in record.getMessage()
 
 
 @pytest.mark.parametrize("is_awaited", [False, True])
@@ -224,7 +238,7 @@ async def test_what_has_no_embedding_is_embedded_in_one_batch_with_a_warning(
 
 
 def test_too_few_documents_to_choose_from_are_said_once(documents, query_embedding, caplog):
-    ranker = SIFTRanker(top_k=12)
+    ranker = SIFTRanker(top_k=12, words=0)
     for _ in range(2):
         ranker.run(documents, query_embedding=query_embedding)
     (record,) = caplog.records

@@ -52,7 +52,9 @@ CROWDED = (
     "more calls at once than the client has connections: ask for less at once, by `fetch_batch` "
     "for instance, or raise the client's `pool_size` or `timeout`"
 )
-NO_RIGHTS = "check the client's `api_key` and its rights for this collection"
+NO_RIGHTS = (
+    "check the client's `api_key` (QDRANT_API_KEY of `sift`) and its rights for this collection"
+)
 NOT_THERE = "create the collection, or correct its name (and the client's `prefix`)"
 BROKEN_OFF = "ask again; if it stays, see the log of the server or of a proxy before it"
 BUSY = "ask again later, or less at a time"

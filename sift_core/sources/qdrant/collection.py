@@ -87,10 +87,22 @@ class Collection:
         """Return whether it is there."""
         return bool(self.ask("find", "collection_exists"))
 
+    def others(self) -> list[str]:
+        """Return the names of the other collections; none if the client may not list them."""
+        try:
+            names = sorted(one.name for one in self.client.get_collections().collections)
+        except STORE_ERRORS:
+            return []
+        return [name for name in names if name != self.name]
+
     def information(self) -> models.CollectionInfo:
         """Return what Qdrant says of the collection."""
         found: models.CollectionInfo = self.ask("look at", "get_collection")
         return found
+
+    def n_points(self) -> int:
+        """Return about how many points it holds; 0 if it is not there."""
+        return (self.information().points_count or 0) if self.exists() else 0
 
     def embedder_name(self) -> str | None:
         """Return the embedder that the collection names; None where there is no such name."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 import numpy as np
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import ValidationError
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.instrumentation import (  # type: ignore[attr-defined]  # implicit re-export
     get_dispatcher,
@@ -43,12 +45,18 @@ from sift_core import (
     asearch,
     search,
 )
-from sift_core.options import ChoiceKeywords
+from sift_core.options import ChoiceKeywords, unknown_option
 from sift_core.pacing import turn_of_ones_own
 from sift_core.plugins import run_blocking
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+IS_UP = "is it up, and does it still hold what was retrieved?"
+OTHER_LAYOUT = (
+    "did another tool fill it? LlamaIndex reads what it wrote itself; `sift_core.sources` has "
+    "sources that also read the payloads of others"
+)
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -134,6 +142,9 @@ class SIFTRetriever(BaseRetriever):
             )
         given: dict[str, Any] = {**options}
         search = {name: given.pop(name) for name in SearchOptions.__annotations__ if name in given}
+        if unknown := given.keys() - ChoiceKeywords.__annotations__.keys():
+            known = {*signature(SIFTRetriever).parameters, *RetrieverOptions.__annotations__}
+            raise TypeError(unknown_option("SIFTRetriever", min(unknown), known - {"options"}))
         given["count_tokens"] = given.get("count_tokens") or count_tokens
         self._options = ChoiceOptions(n_select=top_n, n_candidates=candidates, **given)
         self._apart = takes_several(self._options.selector)
@@ -243,9 +254,9 @@ class IndexSource:
             )
         except Exception as error:  # each store has exceptions of its own; none is swallowed
             reason = str(error) or type(error).__name__
+            advice = OTHER_LAYOUT if isinstance(error, ValidationError) else IS_UP
             raise CandidateSourceError(
-                f"{self.store.name} could not find {n} nodes: {reason}; "
-                f"is it up, and does it still hold what was retrieved?"
+                f"{self.store.name} could not find {n} nodes: {reason}; {advice}"
             ) from error
         vectors = await node_vectors(
             found,

@@ -81,8 +81,8 @@ def without_embedding(documents: Sequence[Document], document_embedder: Any) -> 
     if document_embedder is None:
         raise InvalidInputError(
             f"{len(missing)} of {len(documents)} documents have no embedding, {missing[0].id!r} "
-            f"for one; make the retriever or its store with return_embedding=True, or give the "
-            f"ranker a `document_embedder` or `model`"
+            f"for one; make the retriever with return_embedding=True (its own default goes before "
+            f"the store's setting), or give the ranker a `document_embedder` or `model`"
         )
     _logger.warning(
         "no embedding on %d of %d documents: embedding their texts for this query; a retriever "

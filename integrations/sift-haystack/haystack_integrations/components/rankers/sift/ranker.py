@@ -26,6 +26,7 @@ from haystack_integrations.components.rankers.sift.embedding import (
 )
 from haystack_integrations.components.rankers.sift.serialization import from_plain, to_plain
 from sift_core import ChoiceOptions, InvalidInputError, Query, choose
+from sift_core.options import unknown_option
 from sift_core.plugins import SeenFacts
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 _OPTIONS = {one.name for one in fields(ChoiceOptions)} - {"n_select", "n_candidates"}
 _OWN = ("top_k", "score", "use_scores", "text_embedder", "document_embedder", "model")
+
+_NO_TEXT = (
+    "the question came as an embedding alone, so its words do not count; pass its text as `query` "
+    "too, or make the ranker with words=0"
+)
 
 
 @component
@@ -90,7 +96,8 @@ class SIFTRanker:
         _check_top_k(top_k)
         if score not in ("variance", "similarity"):
             raise InvalidInputError(f"`score` must be 'variance' or 'similarity', got {score!r}")
-        # Both counts are given here, so that Python refuses them among `options`.
+        if unknown := options.keys() - _OPTIONS:
+            raise TypeError(unknown_option("SIFTRanker", min(unknown), {*_OPTIONS, *_OWN}))
         self.options = ChoiceOptions(n_select=top_k, n_candidates=top_k, **options)
         self.top_k = top_k
         self.score = score
@@ -235,6 +242,8 @@ class SIFTRanker:
     def _choose(
         self, query: Query, documents: list[Document], embedded: list[Document], n: int
     ) -> list[Document]:
+        if self.options.words > 0 and not query.text.strip() and self._seen.add(_NO_TEXT):
+            _logger.warning("%s", _NO_TEXT)
         vectors = vectors_of(documents, embedded)
         pool = document_pool(query, documents, vectors, use_scores=self.use_scores)
         chosen = choose(pool, query, replace(self.options, n_select=n))
