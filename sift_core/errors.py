@@ -61,7 +61,8 @@ class CandidateSourceError(SiftError):
         self, message: str, *, retry_after_s: float | None = None, is_lasting: bool = False
     ) -> None:
         super().__init__(message)
-        self.retry_after_s, self.is_lasting = retry_after_s, is_lasting
+        self.retry_after_s: float | None = retry_after_s
+        self.is_lasting: bool = is_lasting
 
 
 class ExperimentError(SiftError):
@@ -86,7 +87,8 @@ class GeneratorError(AnswerError):
         self, message: str, *, status: int | None = None, retry_after_s: float | None = None
     ) -> None:
         super().__init__(message)
-        self.status, self.retry_after_s = status, retry_after_s
+        self.status: int | None = status
+        self.retry_after_s: float | None = retry_after_s
 
 
 class AdapterServerError(GeneratorError):

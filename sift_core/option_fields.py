@@ -30,7 +30,7 @@ LIVE = tuple(one.name for one in fields(ChoiceOptions) if one.metadata.get("is_l
 class OptionsModel(BaseModel):
     """A model that has options of a choice among its fields."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
 
     option_names: ClassVar[Mapping[str, str]] = {}
     """Name of an option → name of its field."""

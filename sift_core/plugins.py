@@ -134,7 +134,7 @@ class MissingVectors:
     """
 
     def __init__(self, logger: logging.Logger, message: str) -> None:
-        self.seen = SeenFacts()
+        self.seen: SeenFacts = SeenFacts()
         self._logger = logger
         self._message = message
         self._kept = KeptVectors()

@@ -165,7 +165,7 @@ class KeptEmbedder:
         def embed_documents(texts: list[str]) -> Vectors:
             return np.asarray(embedder.embed_documents(texts), dtype=np.float32)
 
-        self.name = embedder.name
+        self.name: str = embedder.name
         self._embed_queries, self._embed_documents = embed_queries, embed_documents
         self._count = lambda texts: [[count_tokens(text)] for text in texts]
         self._vectors, self._counts = KeptVectors(max_bytes), KeptVectors(COUNT_BYTES)

@@ -168,7 +168,7 @@ def _unwrapped(text: str) -> str:
     )
 
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="sift",
     cls=_LazyGroup,
     help="Choose retrieved chunks that are informative together, and answer with them.",

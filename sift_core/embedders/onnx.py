@@ -92,8 +92,8 @@ class OnnxEmbedder:
             )
         self._model, self.precision = model, precision
         self._prompts = _prompts(folder)
-        self.name = self._prompts.recorded_name(model)
-        self.max_tokens = int(_json(folder / "sentence_bert_config.json")["max_seq_length"])
+        self.name: str = self._prompts.recorded_name(model)
+        self.max_tokens: int = int(_json(folder / "sentence_bert_config.json")["max_seq_length"])
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(self.max_tokens)

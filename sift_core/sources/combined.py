@@ -58,7 +58,7 @@ class CombinedSource(LexicalFetching):
                 f"different models cannot be compared"
             )
         self._sources = dict(sources)
-        self.embedder_name = next(iter(embedders), None)
+        self.embedder_name: str | None = next(iter(embedders), None)
 
     def fetch_batch(
         self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
@@ -55,7 +55,7 @@ class SIFTCompressor(LangChainOptions, BaseDocumentCompressor):
     top_n: int = Field(default=10, ge=1)
     relevance_key: str | None = SCORE_KEY
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     @model_validator(mode="after")
     def _check_settings(self) -> SIFTCompressor:

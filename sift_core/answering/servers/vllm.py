@@ -41,7 +41,7 @@ from sift_core.errors import AdapterServerError, InvalidInputError, SiftError
 if TYPE_CHECKING:
     import openai
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # values that `--max-lora-rank` takes
 _ENABLE = "start `vllm serve` with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora"
@@ -178,7 +178,9 @@ class VllmServer:
             timeout_s=timeout_s,
             max_retries=0,  # an adapter may be loaded though the answer is lost
         )
-        self.write = partial(self._connection.write, "completions", advise=_advise)
+        self.write: Callable[..., Generation] = partial(
+            self._connection.write, "completions", advise=_advise
+        )
         self._lock = threading.Lock()
         self._n_users: dict[str, int] = {}  # 0 for adapters that are kept, longest unused first
         self._owned: set[str] = set()  # to be unloaded from here, also after a lost answer

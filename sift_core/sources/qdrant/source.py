@@ -106,7 +106,8 @@ class QdrantSource(LexicalFetching):
             )
         check_text("text_key", "" if text_key is None else text_key)
         self._client = client
-        self._collection = self.collection_name = collection
+        self._collection = collection
+        self.collection_name: str = collection
         self._reader = PointReader(
             place=f"Qdrant {place_of(client, collection)}",
             vector_name=vector_name,

@@ -91,7 +91,7 @@ class SIFTRanker:
         if score not in ("variance", "similarity"):
             raise InvalidInputError(f"`score` must be 'variance' or 'similarity', got {score!r}")
         # Both counts are given here, so that Python refuses them among `options`.
-        self.options = ChoiceOptions(n_select=top_k, n_candidates=top_k, **options)
+        self.options: ChoiceOptions = ChoiceOptions(n_select=top_k, n_candidates=top_k, **options)
         self.top_k = top_k
         self.score = score
         self.use_scores = use_scores
