@@ -21,7 +21,15 @@ from textwrap import shorten
 
 
 class SiftError(Exception):
-    """Ancestor of all errors of this library; catch it to catch them all."""
+    """Ancestor of all errors of this library; catch it to catch them all.
+
+    Example:
+        >>> try:
+        ...     ChoiceOptions(n_select=0)
+        ... except SiftError as error:
+        ...     print(error)
+        `n_select` must be >= 1, got 0
+    """
 
 
 class InvalidInputError(SiftError, ValueError):
@@ -128,7 +136,13 @@ class AdapterCacheWarning(UserWarning):
 
 
 class SeenFacts:
-    """Facts that were warned of, so that each is warned of once. Threads may share it."""
+    """Facts that were warned of, so that each is warned of once. Threads may share it.
+
+    Example:
+        >>> seen = SeenFacts()
+        >>> seen.add("no stored vectors"), seen.add("no stored vectors")
+        (True, False)
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, object] = {}

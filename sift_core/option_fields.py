@@ -122,4 +122,12 @@ else:
 
     @with_option_fields(leave_out=("n_select", "n_candidates"))
     class ChoiceFields(OptionsModel):
-        """The options of a choice as fields, without how many are chosen and fetched."""
+        """The options of a choice as fields, without how many are chosen and fetched.
+
+        Example:
+            >>> class Settings(ChoiceFields):
+            ...     top_k: int = 10
+            ...
+            >>> Settings(max_tokens=2000).max_tokens
+            2000
+        """

@@ -40,6 +40,12 @@ class KeptVectors:
 
     Raises:
         InvalidInputError: If `max_bytes` is not an integer >= 1.
+
+    Example:
+        >>> kept = KeptVectors(max_bytes=1_000_000)
+        >>> vectors = kept.embedded(embedder, texts, embedder.embed_documents)
+        >>> list(kept.found(embedder, [texts[0], "a new text"]))
+        ['The ferry sails at nine.']
     """
 
     def __init__(self, max_bytes: int = KEPT_BYTES) -> None:

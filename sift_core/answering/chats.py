@@ -71,6 +71,12 @@ def as_turns(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     Raises:
         InvalidInputError: If a role is unknown, or a user's turn has an image or other block that
             cannot be read.
+
+    Example:
+        >>> greeting = {"role": "user", "content": "Hello!"}
+        >>> turns = as_turns([greeting, {"role": "user", "content": "When does it sail?"}])
+        >>> [turn["content"].splitlines() for turn in turns]
+        [['Hello!', 'When does it sail?']]
     """
     turns: list[tuple[str, list[str]]] = []
     system: list[str] = []
@@ -207,6 +213,12 @@ def with_fitting_length(
     Raises:
         InvalidInputError: If the question alone fills the window, or an option of generation
             cannot be used.
+
+    Example:
+        >>> from sift_core.answering import AnswerRequest
+        >>> request = AnswerRequest(question="When does the ferry sail?", max_new_tokens=100_000)
+        >>> with_fitting_length(engine, request).max_new_tokens < engine.language_model.window
+        True
     """
     query = Query(text=request.question, history=request.history)
     answerer = engine.answerer_for(replace(request, max_new_tokens=1))

@@ -72,6 +72,10 @@ class LearningOptions:
     Raises:
         InvalidInputError: If there is no such effort, `n_steps` is out of its range, or an object
             is of another class.
+
+    Example:
+        >>> LearningOptions(effort="quick").max_steps, LearningOptions(n_steps=7).max_steps
+        (5, 7)
     """
 
     effort: str = "balanced"

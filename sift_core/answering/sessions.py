@@ -64,6 +64,11 @@ class Session:
         tuned: What was learned; None if nothing was.
         adapter: What was learned from the collection beforehand, in the modes that use it.
         timings: Seconds by stage, of choosing and learning.
+
+    Example:
+        >>> session = engine.session("When does the ferry sail?", mode="context")
+        >>> [session.answer(one).mode.value for one in ("When does it sail?", "From where?")]
+        ['context', 'context']
     """
 
     choice: Choice

@@ -186,6 +186,12 @@ class AnswerStream(_Stream, Iterator[str]):
 
     Raises:
         AnswerError: If the model fails; it is as before.
+
+    Example:
+        >>> with engine.stream("When does the ferry sail?", mode="context") as stream:
+        ...     text = "".join(stream)
+        >>> text == stream.answer().text
+        True
     """
 
     def __init__(self, produce: Produce, submit: Submit) -> None:

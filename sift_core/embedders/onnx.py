@@ -76,6 +76,13 @@ class OnnxEmbedder:
         InvalidInputError: If the model is no BERT whose vectors are the mean or the first of its
             tokens', scaled to unit length, or the exported graph does not give its vectors.
         MissingDependencyError: If what exports is missing.
+
+    Example:
+        >>> embedder = OnnxEmbedder()
+        >>> embedder.embed_query("When does the ferry sail?").shape
+        (384,)
+        >>> embedder.count_tokens("When does the ferry sail?")
+        8
     """
 
     def __init__(

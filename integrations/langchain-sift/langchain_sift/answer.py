@@ -105,6 +105,11 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
         sift_core.InvalidInputError: In a call, if the input cannot be used.
         sift_core.CandidateSourceError: In a call, if the store fails.
         sift_core.AnswerError: In a call, if the model fails; it is as before.
+
+    Example:
+        >>> chain = SIFTAnswer(engine=engine, mode="context")
+        >>> chain.invoke("When does the ferry sail?")["mode"]
+        'context'
     """
 
     engine: Engine = Field(exclude=True, repr=False)

@@ -54,6 +54,11 @@ class ChatSIFT(BaseChatModel):
 
     `timeout`, `max_retries`, `api_key` and `streaming` are taken and have no effect. Errors are
     those of `SIFTAnswer`.
+
+    Example:
+        >>> chat = ChatSIFT(engine=engine, mode="context", max_tokens=8)
+        >>> chat.invoke("When does the ferry sail?").response_metadata["mode"]
+        'context'
     """
 
     engine: Engine = Field(exclude=True, repr=False)

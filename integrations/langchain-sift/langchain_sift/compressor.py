@@ -48,6 +48,12 @@ class SIFTCompressor(LangChainOptions, BaseDocumentCompressor):
         pydantic.ValidationError: At construction (a ValueError), if a setting cannot be used.
         sift_core.InvalidInputError: In a call, if question or embeddings cannot be used.
         sift_core.CandidateSourceError: In a call, if the store fails.
+
+    Example:
+        >>> compressor = SIFTCompressor(vectorstore=vectorstore, top_n=2)
+        >>> found = vectorstore.similarity_search(question, k=4)
+        >>> [one.id for one in compressor.compress_documents(found, question)]
+        ['prices', 'copy']
     """
 
     embeddings: Embeddings | None = None

@@ -27,6 +27,10 @@ class LangChainEmbedder:
 
     Raises:
         InvalidInputError: If `embeddings` is no LangChain embedding model.
+
+    Example:
+        >>> LangChainEmbedder(embeddings).embed_query("When does the ferry sail?").shape
+        (256,)
     """
 
     def __init__(self, embeddings: Embeddings, name: str | None = None) -> None:

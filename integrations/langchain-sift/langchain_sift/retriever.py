@@ -72,6 +72,11 @@ class SIFTRetriever(LangChainOptions, BaseRetriever):
             used, or dimensions differ.
         sift_core.CandidateSourceError: In a call, if the store fails; its own exception is
             the cause.
+
+    Example:
+        >>> retriever = SIFTRetriever(vectorstore=vectorstore, k=2)
+        >>> [document.id for document in retriever.invoke("When does the ferry sail?")]
+        ['timetable', 'prices']
     """
 
     vectorstore: VectorStore

@@ -58,6 +58,11 @@ class LanguageModel:
     Raises:
         InvalidInputError: If the tokenizer has neither, or knows more tokens than the
             model, or the model carries an adapter that cannot be merged.
+
+    Example:
+        >>> language_model = LanguageModel.from_pretrained()
+        >>> language_model.n_tokens("The ferry sails at nine.")
+        6
     """
 
     takes_adapters = True  # as of `TextModel`

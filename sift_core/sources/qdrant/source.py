@@ -84,6 +84,15 @@ class QdrantSource(LexicalFetching):
 
     Raises:
         InvalidInputError: If `fusion` comes without `prefetch`, or an argument is of another kind.
+
+    Example:
+        >>> from qdrant_client import QdrantClient
+        >>> from sift_core.documents import index_documents
+        >>> source = QdrantSource(QdrantClient(":memory:"), "ferry", embedder_name=embedder.name)
+        >>> documents = [Document(document_id="timetable", text="The ferry sails at nine.")]
+        >>> report = index_documents(source, documents, embedder, progress=False)
+        >>> source.fetch(query, n_candidates=1).texts
+        ('The ferry sails at nine.',)
     """
 
     def __init__(

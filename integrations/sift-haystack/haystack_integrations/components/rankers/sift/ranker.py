@@ -74,6 +74,12 @@ class SIFTRanker:
     Raises:
         InvalidInputError: At construction (a ValueError), if a setting cannot be used.
         TypeError: At construction, if there is no option of a name.
+
+    Example:
+        >>> ranker = SIFTRanker(top_k=2)
+        >>> found = ranker.run(documents, query="When?", query_embedding=query.embedding.tolist())
+        >>> [document.id for document in found["documents"]]
+        ['prices', 'timetable']
     """
 
     def __init__(
