@@ -144,6 +144,12 @@ def chat_request(messages: Sequence[Mapping[str, Any]], **fields: Any) -> Answer
 
     Raises:
         InvalidInputError: As `as_turns` does, or if the last turn is not the user's.
+
+    Example:
+        >>> messages = [{"role": "user", "content": "When does the ferry sail?"}]
+        >>> request = chat_request(messages, mode="context")
+        >>> request.question, request.mode.value
+        ('When does the ferry sail?', 'context')
     """
     turns = as_turns(messages)
     if not turns or turns[-1]["role"] != "user":
@@ -168,6 +174,13 @@ def is_about_a_chat(question: str, history: Sequence[Message] = ()) -> bool:
     system's turn, or of the turns before.
 
     Takes O(1) time: the beginning and the end of a question are looked at.
+
+    Example:
+        >>> is_about_a_chat("When does the ferry sail?")
+        False
+        >>> task = "Summarize the conversation into a title."
+        >>> is_about_a_chat(chr(10).join([task, "", "Conversation:", "User: hi", "AI: hello"]))
+        True
     """
     head, tail = question[:_HEAD], question[-_TAIL:]
     if head.lstrip().startswith("### Task:") and "<chat_history>" in head:  # Open WebUI's, any of

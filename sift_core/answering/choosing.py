@@ -165,6 +165,13 @@ class Choice:
         cite: Whether chunks are numbered and marks asked for.
         refuses: Whether the answer is that the documents say nothing about it.
         searched_for: The texts that the engine searched for. Default: none, as it did not search.
+
+    Example:
+        >>> choice = engine.choose("When does the ferry sail?", mode="context")
+        >>> choice.mode.value, choice.read.chunks.document_ids
+        ('context', ('timetable', 'prices'))
+        >>> engine.answer_from(choice).mode.value
+        'context'
     """
 
     query: Query

@@ -235,6 +235,15 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
     Raises:
         AnswerError: If the model fails; it is as before.
         InvalidInputError: In another event loop than the stream was made in.
+
+    Example:
+        >>> import asyncio
+        >>> async def ask():
+        ...     async with await engine.astream(question, mode="context") as stream:
+        ...         return [piece async for piece in stream]
+        ...
+        >>> len(asyncio.run(ask())) > 0
+        True
     """
 
     def __init__(self, produce: Produce, submit: Submit) -> None:

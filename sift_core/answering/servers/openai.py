@@ -63,6 +63,12 @@ class OpenAIGenerator:
 
     Raises:
         InvalidInputError: If an argument cannot be used.
+
+    Example:
+        >>> ollama = OpenAIGenerator("http://localhost:11434/v1", "llama3.2", window=8192)
+        >>> engine = AnswerEngine(generator=ollama, source=source, embedder=embedder)
+        >>> engine.choose(question, mode="context", n_select=1).read.chunks.texts
+        ('A ticket for the ferry costs four crowns.',)
     """
 
     takes_adapters = False  # as of `TextModel`

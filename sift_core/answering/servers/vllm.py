@@ -61,6 +61,16 @@ class VllmGenerator:
     Args:
         server: A server that runs the engine's model.
         language_model: The engine's model.
+
+    Example:
+        >>> base = language_model.name
+        >>> server = VllmServer("http://localhost:8000", base_model=base, folder=folder)
+        >>> writer = VllmGenerator(server, language_model)
+        >>> engine = AnswerEngine(
+        ...     language_model=language_model, generator=writer, source=source, embedder=embedder
+        ... )
+        >>> engine.choose(question, mode="context", n_select=1).read.chunks.texts
+        ('A ticket for the ferry costs four crowns.',)
     """
 
     provider_name = "vllm"  # in traces
@@ -146,6 +156,13 @@ class VllmServer:
 
     Raises:
         InvalidInputError: If an argument cannot be used.
+
+    Example:
+        >>> base = language_model.name
+        >>> server = VllmServer("http://localhost:8000", base_model=base, folder=folder)
+        >>> learned = fine_tune(language_model, ["The ferry sails at nine."])
+        >>> len(server.name(learned.adapter))
+        64
     """
 
     def __init__(

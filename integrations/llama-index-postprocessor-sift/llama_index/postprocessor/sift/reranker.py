@@ -65,6 +65,13 @@ class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
 
     Copies share the selector and all other objects. `to_dict` and JSON leave them out, with a
     logged warning if there is a selector. A pickle leaves out `index`, `vectors` and `embed_model`.
+
+    Example:
+        >>> reranker = SIFTReranker(top_n=2)
+        >>> nodes = index.as_retriever(similarity_top_k=4).retrieve(question)
+        >>> chosen = reranker.postprocess_nodes(nodes, query_str=question)
+        >>> [node.node_id for node in chosen]
+        ['prices', 'copy']
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
