@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+COMMAND = ["-m", "pyright", "--verifytypes", "sift_core", "--ignoreexternal", "--outputjson"]
 LEAST_SCORE = 0.98  # the rest are names that `except ImportError as error` leaves for pyright
 
 
@@ -16,8 +17,7 @@ LEAST_SCORE = 0.98  # the rest are names that `except ImportError as error` leav
 def test_pyright_knows_the_types_of_the_package():
     bin_folder = str(Path(sys.executable).parent)  # pyright looks for `python` on the PATH
     ran = subprocess.run(
-        [sys.executable, "-m", "pyright", "--verifytypes", "sift_core", "--ignoreexternal"]
-        + ["--outputjson"],
+        [sys.executable, *COMMAND],
         capture_output=True,
         text=True,
         cwd=ROOT,
