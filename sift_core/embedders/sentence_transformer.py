@@ -48,6 +48,11 @@ class SentenceTransformerEmbedder:
 
     Raises:
         InvalidInputError: If there is no such model, or it is refused.
+
+    Example:
+        >>> embedder = SentenceTransformerEmbedder()
+        >>> embedder.embed_documents(["The ferry sails at nine.", "It costs four crowns."]).shape
+        (2, 384)
     """
 
     def __init__(
