@@ -82,6 +82,7 @@ check: $(FOR_ALL) ## formatting, lint, types, import rules, links and examples o
 	MYPYPATH=$(LLAMA_INDEX) $(BIN)/mypy --namespace-packages --explicit-package-bases -p llama_index.postprocessor.sift
 	MYPYPATH=$(HAYSTACK) $(BIN)/mypy --namespace-packages --explicit-package-bases -p haystack_integrations.components.rankers.sift
 	$(BIN)/mypy integrations/matrix/run.py
+	$(BIN)/python -m pytest --quiet -m '' tests/test_type_completeness.py
 	$(BIN)/python -m pytest --quiet tests/integrations/test_public_names.py
 	$(BIN)/python -m pytest --quiet -m '' tests/docs/test_links.py tests/docs/test_commands.py tests/docs/test_pages.py tests/test_readme.py
 	$(BIN)/lint-imports

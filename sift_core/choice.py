@@ -67,6 +67,11 @@ def choose(
 
     Raises:
         InvalidInputError: If embeddings do not fit together, or the query's is all zero.
+
+    Example:
+        >>> chosen = choose(pool, query, ChoiceOptions(n_select=2))
+        >>> chosen.chunks.texts
+        ('A ticket for the ferry costs four crowns.', 'The ferry sails at nine.')
     """
     check_instance("pool", pool, CandidatePool)
     _check_search(query, options)
@@ -138,7 +143,13 @@ async def achoose(
     *,
     room: int | None = None,
 ) -> Chosen:
-    """Return what `choose` returns; it runs in another thread, so that the event loop is free."""
+    """Return what `choose` returns; it runs in another thread, so that the event loop is free.
+
+    Example:
+        >>> import asyncio
+        >>> asyncio.run(achoose(pool, query, ChoiceOptions(n_select=2))).chunks.document_ids
+        ('prices', 'timetable')
+    """
     return await asyncio.to_thread(choose, pool, query, options, room=room)
 
 
@@ -168,6 +179,11 @@ def search(
     Raises:
         CandidateSourceError: If the store fails.
         InvalidInputError: If query and source do not fit together.
+
+    Example:
+        >>> chosen = search(source, query, ChoiceOptions(n_select=2))
+        >>> chosen.chunks.document_ids, list(chosen.timings)
+        (('prices', 'timetable'), ['fetch', 'select'])
     """
     _check_search(query, options)
     timings: dict[str, float] = {}
@@ -211,6 +227,11 @@ async def asearch(
         filter: The source's own kind of filter.
         room: Tokens that joined passages may have together.
         in_thread: Runs a choice in another thread. Default: `asyncio.to_thread`.
+
+    Example:
+        >>> import asyncio
+        >>> asyncio.run(asearch(source, query, ChoiceOptions(n_select=2))).chunks.document_ids
+        ('prices', 'timetable')
     """
     _check_search(query, options)
     timings: dict[str, float] = {}

@@ -22,7 +22,15 @@ from textwrap import shorten
 
 
 class SiftError(Exception):
-    """Ancestor of all errors of this library; catch it to catch them all."""
+    """Ancestor of all errors of this library; catch it to catch them all.
+
+    Example:
+        >>> try:
+        ...     ChoiceOptions(n_select=0)
+        ... except SiftError as error:
+        ...     print(error)
+        `n_select` must be >= 1, got 0
+    """
 
 
 class InvalidInputError(SiftError, ValueError):
@@ -64,7 +72,8 @@ class CandidateSourceError(SiftError):
         self, message: str, *, retry_after_s: float | None = None, is_lasting: bool = False
     ) -> None:
         super().__init__(message)
-        self.retry_after_s, self.is_lasting = retry_after_s, is_lasting
+        self.retry_after_s: float | None = retry_after_s
+        self.is_lasting: bool = is_lasting
 
 
 class ExperimentError(SiftError):
@@ -89,7 +98,8 @@ class GeneratorError(AnswerError):
         self, message: str, *, status: int | None = None, retry_after_s: float | None = None
     ) -> None:
         super().__init__(message)
-        self.status, self.retry_after_s = status, retry_after_s
+        self.status: int | None = status
+        self.retry_after_s: float | None = retry_after_s
 
 
 class AdapterServerError(GeneratorError):
@@ -133,7 +143,13 @@ class AdapterCacheWarning(UserWarning):
 
 
 class SeenFacts:
-    """Facts that were warned of, so that each is warned of once. Threads may share it."""
+    """Facts that were warned of, so that each is warned of once. Threads may share it.
+
+    Example:
+        >>> seen = SeenFacts()
+        >>> seen.add("no stored vectors"), seen.add("no stored vectors")
+        (True, False)
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, object] = {}

@@ -41,6 +41,13 @@ class Pick:
         reached_from: Rank, from 1, of the earlier pick that led here more than the question did.
             None if the question itself led here.
         reached_by: Words that it shares with that pick and not with the question, at most 3.
+
+    Example:
+        >>> pick = choose(pool, query).picks[1]
+        >>> pool.document_ids[pick.row], round(pick.similarity, 2), round(pick.gain, 2)
+        ('timetable', 0.32, 0.09)
+        >>> pick.reason
+        'shares: ferry, the'
     """
 
     row: int
@@ -135,6 +142,13 @@ class Chosen(Selection):
         reading: The words that the choice went by. Default: it went by embeddings alone.
         hop: What a second fetch did. Default: there was none.
         left_out: Near-copies of what was chosen, and what limits left out. Default: nothing.
+
+    Example:
+        >>> chosen = choose(pool, query, ChoiceOptions(n_select=2))
+        >>> chosen.chunks.document_ids, chosen.stop_reason.value
+        (('prices', 'timetable'), 'n_select')
+        >>> [round(pick.similarity, 2) for pick in chosen.picks]
+        [0.47, 0.32]
     """
 
     query: Query

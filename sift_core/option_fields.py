@@ -37,7 +37,7 @@ LIVE = tuple(one.name for one in fields(ChoiceOptions) if one.metadata.get("is_l
 class OptionsModel(BaseModel):
     """A model that has options of a choice among its fields."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
 
     option_names: ClassVar[Mapping[str, str]] = {}
     """Name of an option → name of its field."""
@@ -135,6 +135,13 @@ else:
         """The options of a choice as fields, without how many are chosen and fetched.
 
         A name that is no field is refused with the one that is probably meant.
+
+        Example:
+            >>> class Settings(ChoiceFields):
+            ...     top_k: int = 10
+            ...
+            >>> Settings(max_tokens=2000).max_tokens
+            2000
         """
 
         @model_validator(mode="before")

@@ -66,6 +66,11 @@ class ChoiceOptions:
 
     Raises:
         InvalidInputError: If a value is out of its range, or the selector cannot obey a rule.
+
+    Example:
+        >>> options = ChoiceOptions(n_select=2, max_tokens=30)
+        >>> search(source, query, options).chunks.document_ids
+        ('prices', 'timetable')
     """
 
     n_select: int = field(default=10, metadata={"minimum": 1})
@@ -138,6 +143,14 @@ class ChoiceKeywords(TypedDict, total=False):
     """`ChoiceOptions` by name, for editors and type checkers: what a callable takes as `**options`.
 
     How many chunks are chosen and fetched is missing, since frameworks have their own words for it.
+
+    Example:
+        >>> from typing_extensions import Unpack
+        >>> def ranked(top_k: int, **options: Unpack[ChoiceKeywords]) -> ChoiceOptions:
+        ...     return ChoiceOptions(n_select=top_k, **options)
+        ...
+        >>> ranked(5, max_tokens=2000).max_tokens
+        2000
     """
 
     words: float

@@ -75,6 +75,15 @@ async def paced(n_vectors: int, dimension: int) -> AsyncIterator[None]:
     Args:
         n_vectors: How many vectors the answer may hold, >= 0.
         dimension: d, of each.
+
+    Example:
+        >>> import asyncio
+        >>> async def vectors():
+        ...     async with paced(len(texts), dimension=256):
+        ...         return embedder.embed_documents(texts)
+        ...
+        >>> asyncio.run(vectors()).shape
+        (4, 256)
     """
     loop = asyncio.get_running_loop()
     gate = _gates.get(loop)
@@ -107,6 +116,15 @@ async def turn_of_ones_own() -> None:
 
     For a millisecond or two of work on an answer that came in with many: what waits for the loop
     waits for one such work, not for all of them. In the order of asking.
+
+    Example:
+        >>> import asyncio
+        >>> async def answer():
+        ...     await turn_of_ones_own()
+        ...     return choose(pool, query, ChoiceOptions(n_select=2)).chunks.document_ids
+        ...
+        >>> asyncio.run(answer())
+        ('prices', 'timetable')
     """
     loop = asyncio.get_running_loop()
     waiting = _waiting_for_a_turn.setdefault(loop, deque())

@@ -30,6 +30,10 @@ class Place(NamedTuple):
         text: Name of the text that `start` counts in. Default: the document.
         n_repeated: Characters before the one at `start` that repeat an earlier part of the text,
             such as the header of a table. Default: 0.
+
+    Example:
+        >>> Place("ferry.md", start=120).joinable_text
+        'ferry.md'
     """
 
     document: Hashable | None

@@ -46,6 +46,13 @@ def run_blocking(work: Coroutine[Any, Any, T]) -> T:
 
     Raises:
         RuntimeError: If the coroutine waits for something.
+
+    Example:
+        >>> async def vectors(is_awaited):
+        ...     return embedder.embed_documents(texts)
+        ...
+        >>> run_blocking(vectors(is_awaited=False)).shape
+        (4, 256)
     """
     try:
         work.send(None)
@@ -80,6 +87,13 @@ def pool_for_query(
     Raises:
         InvalidInputError: If lengths differ, a number is not finite, or `use_scores` is True and
             a document has no finite score.
+
+    Example:
+        >>> columns = {"document_ids": ["a", "b"], "texts": ["At nine.", "Four crowns."]}
+        >>> vectors = [[1.0, 0.0], [0.0, 1.0]]
+        >>> found = pool_for_query(CandidatePool, np.array([2.0, 0.0]), vectors, **columns)
+        >>> found.similarities.tolist()
+        [1.0, 0.0]
     """
     d = query.shape[-1]
     if any(row is _BLANK for row in embeddings):
@@ -106,13 +120,23 @@ def mark_blank(vectors: Vectors, texts: Sequence[str | None]) -> Sequence[Any]:
     """Return n vectors with a mark for each that is missing and whose text is blank.
 
     Such a text need not be embedded: it says nothing, and some models refuse it or return NaN.
+
+    Example:
+        >>> vectors = mark_blank([None, None], [" ", "The ferry sails at nine."])
+        >>> vectors[0] is None, vectors[1] is None
+        (False, True)
     """
     pairs = zip(vectors, texts, strict=True)
     return [_BLANK if row is None and not (text or "").strip() else row for row, text in pairs]
 
 
 def fill_gaps(vectors: Vectors, others: Vectors) -> Sequence[Any]:
-    """Return the vectors with each None replaced by the next of `others`, which are as many."""
+    """Return the vectors with each None replaced by the next of `others`, which are as many.
+
+    Example:
+        >>> fill_gaps([None, [1.0, 0.0], None], [[0.0, 1.0], None])
+        [[0.0, 1.0], [1.0, 0.0], None]
+    """
     if len(others) == len(vectors):
         return cast("Sequence[Any]", others)  # all were missing; a matrix stays one
     rest = iter(others)
@@ -131,10 +155,28 @@ class MissingVectors:
             debug message.
         message: Its text, with three `%` places: the numbers of texts and of documents, and the
             store's name.
+
+    Example:
+        >>> import logging
+        >>> async def aembed(texts):
+        ...     return embedder.embed_documents(texts)
+        ...
+        >>> missing = MissingVectors(logging.getLogger("example"), "embedding %d of %d texts of %s")
+        >>> vectors = missing.completed(
+        ...     [None, [1.0] * 256],
+        ...     ["a", "b"],
+        ...     lambda row: texts[row],
+        ...     lambda: (embedder, embedder.embed_documents, aembed),
+        ...     place="a store",
+        ...     look_up=None,
+        ...     is_awaited=False,
+        ... )
+        >>> [len(vector) for vector in run_blocking(vectors)]
+        [256, 256]
     """
 
     def __init__(self, logger: logging.Logger, message: str) -> None:
-        self.seen = SeenFacts()
+        self.seen: SeenFacts = SeenFacts()
         self._logger = logger
         self._message = message
         self._kept = KeptVectors()

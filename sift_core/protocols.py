@@ -22,7 +22,14 @@ from sift_core.types import (
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns text into vectors of one dimension d."""
+    """Turns text into vectors of one dimension d.
+
+    Example:
+        >>> isinstance(embedder, Embedder)
+        True
+        >>> embedder.embed_query("When does the ferry sail?").shape
+        (256,)
+    """
 
     @property
     def name(self) -> str:
@@ -40,7 +47,14 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class CandidateSource(Protocol):
-    """A vector store, seen as a function from a query to its nearest documents."""
+    """A vector store, seen as a function from a query to its nearest documents.
+
+    Example:
+        >>> isinstance(source, CandidateSource)
+        True
+        >>> source.fetch(query, n_candidates=2).document_ids
+        ('prices', 'timetable')
+    """
 
     def fetch(self, query: Query, n_candidates: int, *, filter: Any = None) -> CandidatePool:
         """Return the store's nearest documents with their embeddings, nearest first.
@@ -91,6 +105,11 @@ class Lookup:
     Raises:
         InvalidInputError: If both or neither of `vector` and `words` are given, or one of the
             three cannot be used.
+
+    Example:
+        >>> by_words = Lookup(n_candidates=2, words=["ticket"])
+        >>> source.look_up(query, [by_words])[0].document_ids
+        ('prices',)
     """
 
     n_candidates: int
@@ -228,7 +247,15 @@ class DocumentIndex(Protocol):
 
 @runtime_checkable
 class Selector(Protocol):
-    """Chooses rows of a matrix of embeddings for one query. Knows no text."""
+    """Chooses rows of a matrix of embeddings for one query. Knows no text.
+
+    Example:
+        >>> isinstance(MMRSelector(), Selector)
+        True
+        >>> options = ChoiceOptions(n_select=2, selector=MMRSelector())
+        >>> choose(pool, query, options).chunks.document_ids
+        ('prices', 'timetable')
+    """
 
     def select(
         self,

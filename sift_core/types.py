@@ -47,6 +47,12 @@ class Query:
     Raises:
         InvalidInputError: If `embedding` is not one finite vector, `text` is not text,
             `history` has anything but messages, or `also` anything but such queries.
+
+    Example:
+        >>> question = "When does the ferry sail?"
+        >>> query = Query(text=question, embedding=embedder.embed_query(question))
+        >>> source.fetch(query, n_candidates=1).texts
+        ('The ferry sails at nine.',)
     """
 
     text: str
@@ -137,6 +143,12 @@ class Document:
         document_id: The store's identifier.
         text: The chunk.
         metadata: Anything else; never interpreted.
+
+    Example:
+        >>> text, about = "The ferry sails at nine.", {"source": "ferry.md", "start": 0}
+        >>> document = Document(document_id="ferry.md#0", text=text, metadata=about)
+        >>> document.metadata["source"]
+        'ferry.md'
     """
 
     document_id: str
@@ -163,6 +175,17 @@ class CandidatePool:
 
     Raises:
         InvalidInputError: If lengths differ or a number is not finite.
+
+    Example:
+        >>> vectors = np.array([[1.0, 0.1], [0.2, 1.0]])
+        >>> pool = CandidatePool(
+        ...     document_ids=["timetable", "prices"],
+        ...     texts=["The ferry sails at nine.", "A ticket costs four crowns."],
+        ...     embeddings=vectors,
+        ...     similarities=cosine_similarities(np.array([1.0, 0.6]), vectors),
+        ... )
+        >>> pool.take([1]).texts
+        ('A ticket costs four crowns.',)
     """
 
     document_ids: Sequence[str]
@@ -338,7 +361,12 @@ class DocumentSample:
 
 
 class StopReason(str, Enum):
-    """Why a selector chose no further document."""
+    """Why a selector chose no further document.
+
+    Example:
+        >>> select(query.embedding, pool.embeddings, n_select=9).stop_reason
+        <StopReason.POOL_EXHAUSTED: 'pool_exhausted'>
+    """
 
     N_SELECT = "n_select"
     """As many as asked for were chosen."""
@@ -367,6 +395,13 @@ class Selection:
             its choice may differ from the exact one; 0 from exact selectors.
         stands_for: Row of the near-duplicate that stands for each candidate, shape (n,); its own
             row without any. Default: the selector knows no near-duplicates.
+
+    Example:
+        >>> chosen = select(query.embedding, pool.embeddings, 2)
+        >>> chosen.positions.tolist(), chosen.stop_reason.value
+        ([0, 1], 'n_select')
+        >>> chosen.variances.round(2).tolist()
+        [1.0, 0.27, 0.17]
     """
 
     positions: IntArray
@@ -391,7 +426,14 @@ class Selection:
 
 
 class AnswerMode(str, Enum):
-    """How the chosen documents reach the model."""
+    """How the chosen documents reach the model.
+
+    Example:
+        >>> AnswerMode("fine_tune")
+        <AnswerMode.FINE_TUNE: 'fine_tune'>
+        >>> [mode.value for mode in AnswerMode]
+        ['base', 'context', 'fine_tune', 'both', 'learned', 'learned_context', 'auto']
+    """
 
     BASE = "base"
     """Not at all."""

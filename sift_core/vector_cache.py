@@ -40,6 +40,12 @@ class KeptVectors:
 
     Raises:
         InvalidInputError: If `max_bytes` is not an integer >= 1.
+
+    Example:
+        >>> kept = KeptVectors(max_bytes=1_000_000)
+        >>> vectors = kept.embedded(embedder, texts, embedder.embed_documents)
+        >>> list(kept.found(embedder, [texts[0], "a new text"]))
+        ['The ferry sails at nine.']
     """
 
     def __init__(self, max_bytes: int = KEPT_BYTES) -> None:
@@ -165,7 +171,7 @@ class KeptEmbedder:
         def embed_documents(texts: list[str]) -> Vectors:
             return np.asarray(embedder.embed_documents(texts), dtype=np.float32)
 
-        self.name = embedder.name
+        self.name: str = embedder.name
         self._embed_queries, self._embed_documents = embed_queries, embed_documents
         self._count = lambda texts: [[count_tokens(text)] for text in texts]
         self._vectors, self._counts = KeptVectors(max_bytes), KeptVectors(COUNT_BYTES)

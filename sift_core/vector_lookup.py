@@ -23,6 +23,11 @@ def vectors_by_id(
 
     Raises:
         InvalidInputError: If `vectors` returns no mapping, or vectors of other ids alone.
+
+    Example:
+        >>> stored = {"timetable": [1.0, 0.1], "prices": [0.2, 1.0]}
+        >>> vectors_by_id(lambda ids: stored, ["prices", "unknown"])
+        [[0.2, 1.0], None]
     """
     known = list(dict.fromkeys(each for each in ids if each is not None))
     if not known:

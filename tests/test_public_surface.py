@@ -1,4 +1,3 @@
-import doctest
 import importlib
 import inspect
 
@@ -56,27 +55,6 @@ def test_every_error_is_drawn_in_the_tree():
 )
 def test_an_error_is_also_the_standard_one(error, standard):
     assert issubclass(error, standard)
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "sift_core.evaluation.diagnosis",
-        "sift_core.selection.baselines",
-        "sift_core.selection.explain",
-        "sift_core.selection.kernels",
-        "sift_core.selection.posterior",
-        "sift_core.selection.select",
-        "sift_core.selection.sift",
-        "sift_core.testing",
-        "sift_core.types",
-    ],
-)
-def test_the_examples_in_docstrings_run(module):
-    results = doctest.testmod(importlib.import_module(module), report=True)
-    assert results.failed == 0
-    if module == "sift_core.selection.select":
-        assert results.attempted > 0
 
 
 SELECTORS = [

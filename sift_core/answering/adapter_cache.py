@@ -126,6 +126,14 @@ class AdapterCache:
 
     Raises:
         InvalidInputError: If a limit is negative or no whole number.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> learning = LearningOptions(n_steps=1, cache=AdapterCache(folder / "adapters"))
+        >>> learner = replace(engine, learning=learning)
+        >>> first = learner.answer("When does the ferry sail?", mode="fine_tune")
+        >>> learner.answer("When does the ferry sail?", mode="fine_tune").fine_tuning.source
+        'memory'
     """
 
     def __init__(

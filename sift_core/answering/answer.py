@@ -74,6 +74,13 @@ class Answer:
         missing_names: Names and numbers in the question that no candidate has, in lower case.
             Empty if no chunk was chosen to be read.
         left_out: Near-copies of the chunks chosen to be read, and what limits left out.
+
+    Example:
+        >>> answer = engine.answer("When does the ferry sail?", mode="context")
+        >>> answer.mode.value, answer.reasons, list(answer.timings)
+        ('context', ('it was asked for',), ['embed', 'fetch', 'select', 'generate'])
+        >>> answer.chunks.document_ids
+        ('timetable', 'prices')
     """
 
     text: str

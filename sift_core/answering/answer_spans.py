@@ -24,6 +24,7 @@ from sift_core.tracing import KIND, NO_SPAN, STAGE, Span, records_content, short
 from sift_core.types import Message
 
 P = ParamSpec("P")
+R = TypeVar("R")
 S = TypeVar("S")
 MAX_MESSAGES = 10  # of a chat, the last ones
 _SETTINGS = {"max_new_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p"}
@@ -44,8 +45,9 @@ def answered(found: Span, answer: Answer) -> None:
         found.set({"output.value": short(answer.text)})
 
 
-traced_answer = traced(answer_span, answered)
-"""Decorator of a method that answers a question, and of its async twin."""
+def traced_answer(call: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a method that answers a question, or its async twin."""
+    return traced(answer_span, answered)(call)
 
 
 def traced_stream(method: Callable[P, S]) -> Callable[P, S]:

@@ -232,6 +232,13 @@ def calibrate(
             be measured.
         CandidateSourceError: If the store fails.
         AnswerError: If the model fails.
+
+    Example:
+        >>> known = [(f"When does ferry {n} sail?", f"At {n} o'clock.") for n in range(1, 9)]
+        >>> options = {"learning": LearningOptions(n_steps=1), "n": 8, "questions": known}
+        >>> found = calibrate(language_model, source, embedder, **options)
+        >>> [strategy.mode.value for strategy in found.strategies]
+        ['base', 'context', 'fine_tune', 'both']
     """
     as_count("n", n, minimum=LEAST_EXAMPLES)
     as_number("minutes", minutes, above=0)

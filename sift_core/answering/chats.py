@@ -71,6 +71,12 @@ def as_turns(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     Raises:
         InvalidInputError: If a role is unknown, or a user's turn has an image or other block that
             cannot be read.
+
+    Example:
+        >>> greeting = {"role": "user", "content": "Hello!"}
+        >>> turns = as_turns([greeting, {"role": "user", "content": "When does it sail?"}])
+        >>> [turn["content"].splitlines() for turn in turns]
+        [['Hello!', 'When does it sail?']]
     """
     turns: list[tuple[str, list[str]]] = []
     system: list[str] = []
@@ -138,6 +144,12 @@ def chat_request(messages: Sequence[Mapping[str, Any]], **fields: Any) -> Answer
 
     Raises:
         InvalidInputError: As `as_turns` does, or if the last turn is not the user's.
+
+    Example:
+        >>> messages = [{"role": "user", "content": "When does the ferry sail?"}]
+        >>> request = chat_request(messages, mode="context")
+        >>> request.question, request.mode.value
+        ('When does the ferry sail?', 'context')
     """
     turns = as_turns(messages)
     if not turns or turns[-1]["role"] != "user":
@@ -162,6 +174,13 @@ def is_about_a_chat(question: str, history: Sequence[Message] = ()) -> bool:
     system's turn, or of the turns before.
 
     Takes O(1) time: the beginning and the end of a question are looked at.
+
+    Example:
+        >>> is_about_a_chat("When does the ferry sail?")
+        False
+        >>> task = "Summarize the conversation into a title."
+        >>> is_about_a_chat(chr(10).join([task, "", "Conversation:", "User: hi", "AI: hello"]))
+        True
     """
     head, tail = question[:_HEAD], question[-_TAIL:]
     if head.lstrip().startswith("### Task:") and "<chat_history>" in head:  # Open WebUI's, any of
@@ -207,6 +226,12 @@ def with_fitting_length(
     Raises:
         InvalidInputError: If the question alone fills the window, or an option of generation
             cannot be used.
+
+    Example:
+        >>> from sift_core.answering import AnswerRequest
+        >>> request = AnswerRequest(question="When does the ferry sail?", max_new_tokens=100_000)
+        >>> with_fitting_length(engine, request).max_new_tokens < engine.language_model.window
+        True
     """
     query = Query(text=request.question, history=request.history)
     answerer = engine.answerer_for(replace(request, max_new_tokens=1))

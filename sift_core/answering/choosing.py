@@ -72,6 +72,10 @@ class LearningOptions:
     Raises:
         InvalidInputError: If there is no such effort, `n_steps` is out of its range, or an object
             is of another class.
+
+    Example:
+        >>> LearningOptions(effort="quick").max_steps, LearningOptions(n_steps=7).max_steps
+        (5, 7)
     """
 
     effort: str = "balanced"
@@ -161,6 +165,13 @@ class Choice:
         cite: Whether chunks are numbered and marks asked for.
         refuses: Whether the answer is that the documents say nothing about it.
         searched_for: The texts that the engine searched for. Default: none, as it did not search.
+
+    Example:
+        >>> choice = engine.choose("When does the ferry sail?", mode="context")
+        >>> choice.mode.value, choice.read.chunks.document_ids
+        ('context', ('timetable', 'prices'))
+        >>> engine.answer_from(choice).mode.value
+        'context'
     """
 
     query: Query

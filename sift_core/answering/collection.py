@@ -74,6 +74,12 @@ def learn_collection(
         InvalidInputError: If `n_chunks` is < 1, `objective` is none of these, no chunk can be asked
             about, the folder has an adapter of another model, with other settings, by another
             objective or of another collection, it cannot be written, or the model cannot learn so.
+
+    Example:
+        >>> sample = source.sample(4, np.random.default_rng(0))
+        >>> adapter = learn_collection(language_model, sample, folder / "learned")
+        >>> adapter.base_name == language_model.name
+        True
     """
     settings = settings or usual_settings()
     if objective not in get_args(Objective):

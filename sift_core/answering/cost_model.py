@@ -36,7 +36,14 @@ Curve: TypeAlias = Sequence[tuple[int, float]]
 
 @dataclass(frozen=True)
 class Strategy:
-    """A mode, and the training steps that are taken in it; 0 where nothing is learned."""
+    """A mode, and the training steps that are taken in it; 0 where nothing is learned.
+
+    Example:
+        >>> from sift_core import AnswerMode
+        >>> learning = Strategy(AnswerMode.FINE_TUNE, n_steps=10)
+        >>> learning.mode.value, learning.n_steps
+        ('fine_tune', 10)
+    """
 
     mode: AnswerMode
     n_steps: int = 0
@@ -132,6 +139,11 @@ class CostModel:
 
     Raises:
         InvalidInputError: If a number is negative or not finite, or a curve cannot be used.
+
+    Example:
+        >>> costs = CostModel.measure(language_model, aim_s=0)
+        >>> costs.new_token_s > 0
+        True
     """
 
     prefill: Curve

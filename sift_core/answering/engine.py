@@ -84,6 +84,12 @@ class AnswerEngine:
 
     Raises:
         InvalidInputError: If an option cannot be used.
+
+    Example:
+        >>> engine = AnswerEngine(language_model=language_model, source=source, embedder=embedder)
+        >>> answer = engine.answer(question, mode="context", max_new_tokens=8)
+        >>> answer.mode.value, answer.chunks.document_ids[0]
+        ('context', 'prices')
     """
 
     language_model: TextModel = None  # type: ignore[assignment]  # set from the generator

@@ -88,6 +88,13 @@ def fine_tune(
     Raises:
         AnswerError: If the model fails, or memory runs out with checkpointing too.
         InvalidInputError: If the model cannot learn so.
+
+    Example:
+        >>> learned = fine_tune(language_model, ["The ferry sails at nine."] * 2)
+        >>> learned.losses[1] < learned.losses[0]
+        True
+        >>> with language_model.adapted(learned.adapter):
+        ...     text = language_model.generate("The ferry sails", max_new_tokens=2).text
     """
     windows = {text: language_model.windows(text) for text in dict.fromkeys(texts)}
     return fine_tune_windows(

@@ -57,6 +57,13 @@ class PromptOptions:
     Raises:
         InvalidInputError: If a text is empty, the template lacks a place, or `raw` goes with
             another option.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> prompt = PromptOptions(cite=True, system="Answer in one sentence.")
+        >>> citing = replace(engine, prompt=prompt)
+        >>> answer = citing.answer("When does the ferry sail?", mode="context")
+        >>> cited = [answer.chunks.document_ids[citation.chunk] for citation in answer.citations]
     """
 
     cite: bool = False

@@ -97,6 +97,12 @@ class VariancePolicy:
 
     Raises:
         InvalidInputError: If a value is out of its range.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> careful = replace(engine, policy=VariancePolicy(on_off_topic="base"))
+        >>> careful.choose("When does the ferry sail?").mode.value
+        'context'
     """
 
     min_explained: float = MIN_EXPLAINED

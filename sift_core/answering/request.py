@@ -56,6 +56,11 @@ class AnswerRequest:
     Raises:
         InvalidInputError: If the question is empty, there is no such mode, or a number is out
             of its range.
+
+    Example:
+        >>> request = AnswerRequest(question=question, mode="context", max_new_tokens=8)
+        >>> engine.answer(request).mode.value
+        'context'
     """
 
     question: str

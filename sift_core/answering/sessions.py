@@ -15,6 +15,7 @@ from sift_core.answering.answer_spans import learn_span, learned, read_span
 from sift_core.answering.choosing import Choice, LearningOptions, check_mode
 from sift_core.answering.cost_model import BEFOREHAND, READING
 from sift_core.answering.in_context import InContextAnswerer
+from sift_core.answering.model.fair_lock import Submit
 from sift_core.answering.model.text_model import RefusalWriter
 from sift_core.answering.report import FineTuningReport
 from sift_core.answering.streams import (
@@ -23,7 +24,6 @@ from sift_core.answering.streams import (
     OnStep,
     OnText,
     Produce,
-    Submit,
     cancellable,
 )
 from sift_core.checks import check_question
@@ -64,6 +64,11 @@ class Session:
         tuned: What was learned; None if nothing was.
         adapter: What was learned from the collection beforehand, in the modes that use it.
         timings: Seconds by stage, of choosing and learning.
+
+    Example:
+        >>> session = engine.session("When does the ferry sail?", mode="context")
+        >>> [session.answer(one).mode.value for one in ("When does it sail?", "From where?")]
+        ['context', 'context']
     """
 
     choice: Choice

@@ -35,6 +35,11 @@ class FineTuningSettings:
 
     Raises:
         InvalidInputError: If a value is out of its range.
+
+    Example:
+        >>> settings = FineTuningSettings(learning_rate=1e-3, max_seconds=30)
+        >>> fine_tune(language_model, ["The ferry sails at nine."], settings).report.n_steps
+        1
     """
 
     lora: Any = None

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from sift_core.answering.answer import Answer
 from sift_core.answering.answer_spans import end_stream, span_of_stream
+from sift_core.answering.model.fair_lock import Submit
 from sift_core.errors import AnswerError, InvalidInputError
 from sift_core.progress import Cancelled, checked
 from sift_core.tracing import Span
@@ -26,8 +27,6 @@ OnText: TypeAlias = Callable[[str], object]
 OnStep: TypeAlias = Callable[[float], object]
 Produce: TypeAlias = Callable[[OnText, OnStep], Answer]
 """Computes an answer, and calls back with pieces of its text and after each step of its work."""
-Submit: TypeAlias = Callable[..., "Future[None]"]
-"""Runs a function with arguments in another thread, like an executor's `submit`."""
 
 # Set when the interpreter exits, before it waits for the threads of every executor: what nobody
 # can read any more need not be computed. There is no public way to hear of it in time.
@@ -187,6 +186,12 @@ class AnswerStream(_Stream, Iterator[str]):
 
     Raises:
         AnswerError: If the model fails; it is as before.
+
+    Example:
+        >>> with engine.stream("When does the ferry sail?", mode="context") as stream:
+        ...     text = "".join(stream)
+        >>> text == stream.answer().text
+        True
     """
 
     def __init__(self, produce: Produce, submit: Submit) -> None:
@@ -230,6 +235,15 @@ class AsyncAnswerStream(_Stream, AsyncIterator[str]):
     Raises:
         AnswerError: If the model fails; it is as before.
         InvalidInputError: In another event loop than the stream was made in.
+
+    Example:
+        >>> import asyncio
+        >>> async def ask():
+        ...     async with await engine.astream(question, mode="context") as stream:
+        ...         return [piece async for piece in stream]
+        ...
+        >>> len(asyncio.run(ask())) > 0
+        True
     """
 
     def __init__(self, produce: Produce, submit: Submit) -> None:

@@ -53,6 +53,21 @@ _COMMANDS = {
     "doctor": ("doctor:doctor", "Say what is installed, what is missing and how to install it."),
     "eval": ("eval_retrieval:app", "Measure what the paper measured, on your data."),
 }
+# What a newcomer may type → what does it.
+_MEANT = {
+    **dict.fromkeys(("chat", "repl", "talk"), "ask --chat"),
+    **dict.fromkeys(("answer", "rag", "question", "generate", "run"), "ask QUESTION"),
+    **dict.fromkeys(("query", "retrieve", "find", "select", "choose", "rerank"), "search QUESTION"),
+    **dict.fromkeys(("add", "build", "embed", "import", "ingest", "load"), "index FOLDER"),
+    **dict.fromkeys(("api", "http", "server", "service", "start", "ui", "web"), "serve"),
+    **dict.fromkeys(("fine-tune", "finetune", "train"), "learn"),
+    **dict.fromkeys(("benchmark", "evaluate", "measure"), "eval"),
+    **dict.fromkeys(("check", "info", "status"), "doctor"),
+    "agent": "mcp",
+    "code": "complete FILE",
+    "help": "--help",
+    "version": "--version",
+}
 _WITH_TABLES = sorted(_COMMANDS.keys() - {"eval"})  # in sift.toml
 
 
@@ -126,6 +141,8 @@ class _LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return name, command and remaining arguments of a call; the command is loaded."""
+        if not ctx.resilient_parsing and (meant := _MEANT.get(args[0])):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean 'sift {meant}'?")
         name, command, rest = super().resolve_command(ctx, args)
         if isinstance(command, _UnloadedCommand):
             os.getcwd()  # raises where the folder is gone, in which torch cannot be loaded
@@ -168,7 +185,7 @@ def _unwrapped(text: str) -> str:
     )
 
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="sift",
     cls=_LazyGroup,
     help="Choose retrieved chunks that are informative together, and answer with them.",

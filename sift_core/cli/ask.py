@@ -43,15 +43,8 @@ HELP = (
 )
 _COMMAND = re.compile(r"/[a-z]+")  # alone on its line: a question may begin with a path
 
-# Stage of `Answer.timings` → what a reader calls it, in the order of the work.
-_STAGES = {
-    "rewrite": "rewriting",
-    "embed": "embedding",
-    "fetch": "retrieval",
-    "select": "selection",
-    "fine_tune": "fine-tuning",
-    "generate": "generation",
-}
+# Stages of `Answer.timings`, in the order of the work.
+_STAGES = ("rewrite", "embed", "fetch", "select", "fine_tune", "generate")
 
 ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned", "learned_context"]
 
@@ -359,7 +352,8 @@ def _print_about(console: Terminal, answer: Answer, pace: Mapping[str, Any], *, 
         about.add_row("missing", f"{', '.join(answer.missing_names)}: no candidate has it")
     if answer.left_out:
         about.add_row("left out", one_line(left_out_line(answer.left_out)))
-    about.add_row("mode", f"{answer.mode.value}: {'; '.join(answer.reasons)}")
+    about.add_row("mode", answer.mode.value)
+    about.add_row("reasons", "; ".join(answer.reasons))
     report = answer.fine_tuning
     if report is not None and report.losses:
         learned = "now" if report.source == "trained" else "before"
@@ -369,9 +363,9 @@ def _print_about(console: Terminal, answer: Answer, pace: Mapping[str, Any], *, 
     if answer.chunks is not None and len(answer.chunks):
         about.add_row("σ²", _certainty(answer.standard_deviation))
     taken = [
-        f"{_STAGES[key]} {answer.timings[key]:.2f} s" for key in _STAGES if key in answer.timings
+        f"{stage} {answer.timings[stage]:.2f} s" for stage in _STAGES if stage in answer.timings
     ]
-    about.add_row("time", ", ".join(taken))
+    about.add_row("timings", ", ".join(taken))
     speed = f"first token after {pace['first_token_s']:.1f} s"
     if pace["tokens_per_s"] is not None:
         per_s = pace["tokens_per_s"]

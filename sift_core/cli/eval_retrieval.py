@@ -35,7 +35,7 @@ TABLES_OF = "recall@10,all_gold@10"
 # the selectors take the compiled loops only if they are on disk.
 _COMPILING_PAYS = 5_000  # questions
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="eval",
     help="Measure how much of what answers a question is among the chosen, on your data.",
     no_args_is_help=True,

@@ -227,8 +227,8 @@ def with_flags(
     group in place of its options.
 
     Args:
-        n_select: Name of the parameter for `ChoiceOptions.n_select`; its flag has the short form
-            -n. Default: "n_select".
+        n_select: Name of the parameter for `ChoiceOptions.n_select`. Its flag may also be written
+            --n-select or -n. Default: "n_select".
         settings: Parameters and groups that get no flag: their values come from the environment or
             the settings file. Default: none.
         defaults: Fields of `ChoiceOptions` with another default in this command. Default: none.
@@ -327,10 +327,11 @@ def _choice_flag(field: str, names: Mapping[str, str]) -> Any:
     def flag_of(name: str) -> str:
         return f"--{names.get(name, name).replace('_', '-')}"
 
-    short = ["-n"] if field == "n_select" else []
+    flags = [flag_of(field)]
+    if field == "n_select":  # by its name everywhere else, too
+        flags = ["-n", *dict.fromkeys([*flags, "--n-select"])]
     return typer.Option(
-        *short,
-        flag_of(field),
+        *flags,
         min=option.metadata.get("minimum"),
         max=option.metadata.get("maximum"),
         metavar="KEY" if str(option.type).startswith("str") else None,

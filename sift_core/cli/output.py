@@ -82,7 +82,7 @@ class Working(Status):
     """
 
     def __init__(self, text: str) -> None:
-        self.notes = Terminal(stderr=True)
+        self.notes: Terminal = Terminal(stderr=True)
         super().__init__(Text(one_line(text)), console=self.notes)
 
     def __enter__(self) -> Working:

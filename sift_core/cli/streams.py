@@ -105,7 +105,7 @@ class CleanStream:
     """
 
     def __init__(self, behind: IO[str], *, has_results: bool) -> None:
-        self.rich_proxied_file = Stream(behind, has_results=has_results)
+        self.rich_proxied_file: Stream = Stream(behind, has_results=has_results)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rich_proxied_file, name)

@@ -73,7 +73,7 @@ class Chunker:
     def __init__(
         self, max_characters: int = 1000, *, size: Callable[[str], float] | None = None
     ) -> None:
-        self.max_size = as_count("max_characters", max_characters, minimum=1)
+        self.max_size: int = as_count("max_characters", max_characters, minimum=1)
         if not (size is None or callable(size)):
             raise InvalidInputError(
                 f"`size` must be a function of a text, got {type(size).__name__}"

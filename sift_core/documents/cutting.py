@@ -16,8 +16,8 @@ try:
     import tree_sitter_python
     import tree_sitter_rst
 except ImportError as error:
-    package = (error.name or "semantic_text_splitter").replace("_", "-")
-    raise MissingDependencyError(package, extra="index") from error
+    _package = (error.name or "semantic_text_splitter").replace("_", "-")
+    raise MissingDependencyError(_package, extra="index") from error
 
 TextFormat = Literal["markdown", "rst", "python", "text"]
 

@@ -97,6 +97,11 @@ class FoundFiles:
     Args:
         files: To be read, each once, in the order of the paths; a folder's by name.
         skipped: What is left out without opening it.
+
+    Example:
+        >>> found = find_files([folder], base=folder)
+        >>> [file.source for file in found.files], len(found.skipped)
+        (['ferry.md', 'questions.txt'], 0)
     """
 
     files: tuple[FoundFile, ...]
@@ -127,6 +132,10 @@ def find_files(
     Raises:
         InvalidInputError: If there is nothing at a path, it is no path, or paths are relative and
             the current folder was deleted.
+
+    Example:
+        >>> [file.source for file in find_files([folder], base=folder).files]
+        ['ferry.md', 'questions.txt']
     """
     root = _absolute(base or ".")
     files: dict[str, FoundFile] = {}

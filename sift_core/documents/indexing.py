@@ -106,6 +106,18 @@ def index_documents(
             purpose.
         CandidateSourceError: If the store fails; says how many documents are safely stored.
             Errors of the iterable and the embedder come through as they are.
+
+    Example:
+        >>> import faiss
+        >>> from sift_core.sources import FaissSource
+        >>> source = FaissSource.open(
+        ...     folder / "index", faiss.IndexFlatIP(256), embedder_name=embedder.name
+        ... )
+        >>> documents = read_files([folder / "ferry.md"]).documents
+        >>> index_documents(source, documents, embedder, progress=False).n_added
+        1
+        >>> index_documents(source, documents, embedder, progress=False).n_added
+        0
     """
     _check_arguments(source, documents, embedder)
     batch_size = as_count("batch_size", batch_size, minimum=1)

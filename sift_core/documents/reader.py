@@ -57,6 +57,11 @@ def read_files(
 
     Raises:
         InvalidInputError: If there is nothing at a path.
+
+    Example:
+        >>> reading = read_files([folder / "ferry.md"], base=folder)
+        >>> [document.document_id for document in reading.documents], reading.skipped
+        (['ferry.md#0'], ())
     """
     found = find_files(paths, base=base, max_bytes=max_bytes)
     return read_found(found, chunker or Chunker(), budget=budget)
@@ -82,6 +87,11 @@ def read_found(
         on_file: Called with each file after it was read, for a progress bar.
         with_dates: Whether a file that states no date gets that of Git's last commit of it, or
             else its own time. Default: False.
+
+    Example:
+        >>> reading = read_found(find_files([folder / "ferry.md"]), Chunker(500))
+        >>> reading.documents[0].text.splitlines()[-1]
+        'The ferry sails at nine.'
     """
     skipped = list(found.skipped)
     documents: list[Document] = []

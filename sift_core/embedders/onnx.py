@@ -76,6 +76,13 @@ class OnnxEmbedder:
         InvalidInputError: If the model is no BERT whose vectors are the mean or the first of its
             tokens', scaled to unit length, or the exported graph does not give its vectors.
         MissingDependencyError: If what exports is missing.
+
+    Example:
+        >>> embedder = OnnxEmbedder()
+        >>> embedder.embed_query("When does the ferry sail?").shape
+        (384,)
+        >>> embedder.count_tokens("When does the ferry sail?")
+        8
     """
 
     def __init__(
@@ -92,8 +99,8 @@ class OnnxEmbedder:
             )
         self._model, self.precision = model, precision
         self._prompts = _prompts(folder)
-        self.name = self._prompts.recorded_name(model)
-        self.max_tokens = int(_json(folder / "sentence_bert_config.json")["max_seq_length"])
+        self.name: str = self._prompts.recorded_name(model)
+        self.max_tokens: int = int(_json(folder / "sentence_bert_config.json")["max_seq_length"])
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(self.max_tokens)

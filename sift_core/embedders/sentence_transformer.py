@@ -48,6 +48,11 @@ class SentenceTransformerEmbedder:
 
     Raises:
         InvalidInputError: If there is no such model, or it is refused.
+
+    Example:
+        >>> embedder = SentenceTransformerEmbedder()
+        >>> embedder.embed_documents(["The ferry sails at nine.", "It costs four crowns."]).shape
+        (2, 384)
     """
 
     def __init__(
@@ -81,7 +86,7 @@ class SentenceTransformerEmbedder:
             self._model.pop(-1)
         self._prompts = Prompts.of(self._model.prompts, self._model.default_prompt_name)
         reader, route = _document_reader(model, self._model)
-        self.name = self._prompts.recorded_name(
+        self.name: str = self._prompts.recorded_name(
             model if normalize else f"{model}, not normalized", route
         )
         self._tokenizer = reader.tokenizer

@@ -103,6 +103,11 @@ class Diagnosis:
         questions: The questions; None if a choice would take the whole store anyway.
         pools: One for each question.
         seed: Of the draws and of the intervals.
+
+    Example:
+        >>> diagnosis = diagnose(source, embedder)
+        >>> diagnosis.n_stored, diagnosis.n_sampled
+        (4, 4)
     """
 
     n_stored: int

@@ -65,6 +65,11 @@ def read_questions(
 
     Raises:
         InvalidInputError: If the file cannot be read, is not UTF-8, or has no question.
+
+    Example:
+        >>> found = read_questions(folder / "questions.txt", 50, np.random.default_rng(0))
+        >>> len(found.questions)
+        1
     """
     path = Path(path)
     n_questions = as_count("n_questions", n_questions, minimum=1)

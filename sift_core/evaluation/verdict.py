@@ -86,7 +86,12 @@ class Recommendation:
 
 
 def recommend(diagnosis: Diagnosis) -> Recommendation:
-    """Return the recommendation that the rules give for a diagnosis."""
+    """Return the recommendation that the rules give for a diagnosis.
+
+    Example:
+        >>> recommend(diagnose(source, embedder)).verdict.value
+        'too_small'
+    """
     verdict, rule = next((one, text) for one, (text, holds) in RULES.items() if holds(diagnosis))
     return Recommendation(
         verdict=verdict,

@@ -45,7 +45,8 @@ class Collection:
     def __init__(
         self, name: str, source: Any, embedder: Embedder, *, folder: str | None = None
     ) -> None:
-        self.name, self._source, self._embedder = name, source, embedder
+        self.name: str = name
+        self._source, self._embedder = source, embedder
         self._manifest = None if folder is None else Path(folder, "manifest.json")
         self._stamp = self._stamped()
         self._turn = threading.Lock()

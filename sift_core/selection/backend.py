@@ -41,6 +41,11 @@ def load_compiled() -> bool:
 
     Returns:
         Whether the loops are loaded. False if Numba, of the extra `fast`, is not installed.
+
+    Example:
+        >>> is_compiled = load_compiled()
+        >>> select(query.embedding, pool.embeddings, 2).positions.tolist()
+        [0, 1]
     """
     _loaded.is_decided = True
     if _loaded.module is None:

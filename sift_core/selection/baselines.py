@@ -21,6 +21,11 @@ class NearestNeighborSelector:
     """Chooses the candidates with the largest cosine, as plain retrieval does.
 
     Its variances are those of the paper's setting. `posterior_variances` computes others.
+
+    Example:
+        >>> chosen = NearestNeighborSelector().select(query.embedding, pool.embeddings, 2)
+        >>> [pool.document_ids[row] for row in chosen.positions]
+        ['prices', 'timetable']
     """
 
     def select(
@@ -65,6 +70,11 @@ class MMRSelector:
     References:
         Carbonell and Goldstein (1998), The Use of MMR, Diversity-Based Reranking for
         Reordering Documents and Producing Summaries, SIGIR.
+
+    Example:
+        >>> chosen = MMRSelector(relevance_weight=0.5).select(query.embedding, pool.embeddings, 2)
+        >>> [pool.document_ids[row] for row in chosen.positions]
+        ['prices', 'museum']
     """
 
     relevance_weight: float = 0.7

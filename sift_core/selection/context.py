@@ -144,6 +144,12 @@ class ContextSelector(GreedySelector):
     References:
         docs/decisions/0006: derivation and measurements. Hübotter et al. (2024),
         Transductive Active Learning: VTL, the method with a space of targets.
+
+    Example:
+        >>> selector = ContextSelector(min_gain=0.01)
+        >>> chosen = selector.select(query.embedding, pool.embeddings, 2)
+        >>> [pool.document_ids[row] for row in chosen.positions]
+        ['prices', 'timetable']
     """
 
     noise_variance: float = 0.2

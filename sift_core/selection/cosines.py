@@ -21,6 +21,10 @@ def cosine_similarities(query: FloatArray, embeddings: FloatArray) -> FloatArray
 
     Raises:
         InvalidInputError: If shapes do not fit, or a number is not finite.
+
+    Example:
+        >>> cosine_similarities(np.array([1.0, 0.0]), np.array([[1.0, 0.0], [0.0, 2.0]])).tolist()
+        [1.0, 0.0]
     """
     if (getattr(query, "ndim", 0) == 2 or is_matrix(query)) and len(query):
         each = [cosine_similarities(one, embeddings) for one in query]

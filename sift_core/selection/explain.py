@@ -141,6 +141,11 @@ def irreducible_variance(
     References:
         Hübotter et al. (2025), Efficiently Learning at Test-Time, ICLR: appendix "The
         Uncertainty of SIFT Provably Vanishes".
+
+    Example:
+        >>> query, candidates = np.array([3.0, 4.0, 0.0]), np.array([[1.0, 0.0, 0.0]])
+        >>> round(irreducible_variance(query, candidates), 2)
+        0.64
     """
     kernel = LinearKernel() if kernel is None else kernel
     query = as_finite_array("query", query, n_dimensions=1)

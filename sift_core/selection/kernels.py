@@ -26,7 +26,15 @@ COARSE = 64.0
 
 @runtime_checkable
 class Kernel(Protocol):
-    """A positive semidefinite function of two embeddings."""
+    """A positive semidefinite function of two embeddings.
+
+    Example:
+        >>> isinstance(RBFKernel(), Kernel)
+        True
+        >>> selector = SIFTSelector(kernel=RBFKernel())
+        >>> selector.select(query.embedding, pool.embeddings, 2).positions.tolist()
+        [0, 1]
+    """
 
     def features(self, embeddings: FloatArray) -> FloatArray:
         """Return what the kernel computes with, float64, one row an embedding (n, d).
@@ -52,6 +60,12 @@ class LinearKernel:
     Args:
         normalize: Scale every embedding to unit length first, as the paper does. Without
             it longer vectors count as more informative.
+
+    Example:
+        >>> kernel = LinearKernel()
+        >>> vectors = kernel.features(np.array([[3.0, 4.0], [1.0, 0.0]]))
+        >>> kernel.column(vectors, vectors[1]).tolist()
+        [0.6, 1.0]
     """
 
     normalize: bool = True
@@ -85,6 +99,12 @@ class RBFKernel:
 
     Raises:
         InvalidInputError: If `length_scale` is not positive, or its square out of range.
+
+    Example:
+        >>> kernel = RBFKernel(length_scale=1.0)
+        >>> vectors = kernel.features(np.array([[3.0, 4.0], [1.0, 0.0]]))
+        >>> kernel.column(vectors, vectors[1]).round(2).tolist()
+        [0.67, 1.0]
     """
 
     length_scale: float = 0.1**0.5

@@ -68,6 +68,11 @@ class LazySIFTSelector(Stops):
     References:
         Hübotter et al. (2025), Efficiently Learning at Test-Time, ICLR: algorithm 2.
         Minoux (1978), Accelerated greedy algorithms for maximizing submodular set functions.
+
+    Example:
+        >>> chosen = LazySIFTSelector().select(query.embedding, pool.embeddings, 2)
+        >>> chosen.positions.tolist(), chosen.bound_violations
+        ([0, 1], 0)
     """
 
     kernel: Kernel = field(default_factory=LinearKernel)

@@ -40,6 +40,11 @@ class Limits:
     Raises:
         InvalidInputError: If one comes without the other. A selector refuses other values that it
             cannot use.
+
+    Example:
+        >>> limits = Limits(costs=[6, 6, 9, 6], budget=16)
+        >>> select(query.embedding, pool.embeddings, limits=limits).positions.tolist()
+        [0, 1]
     """
 
     costs: FloatArray | Sequence[float] | None = None

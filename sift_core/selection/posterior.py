@@ -228,6 +228,11 @@ def posterior_variances(
     Raises:
         InvalidInputError: If shapes do not fit, a number is not finite, a vector is all
             zero, or `noise_variance` is not > 0.
+
+    Example:
+        >>> query, chosen = np.array([3.0, 4.0]), np.eye(2)
+        >>> posterior_variances(query, chosen).round(2).tolist()
+        [1.0, 0.64, 0.01]
     """
     as_number("noise_variance", noise_variance, above=0)
     posterior = Posterior.prior(

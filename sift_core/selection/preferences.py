@@ -31,6 +31,13 @@ class Preferences:
             relevant of them, and lie within u = 0.2 instead of 0.5. Only ratios matter. Relevance
             decides where all are 0, or where all that differ from zero belong to candidates
             beyond the 500 most relevant. Default: relevance decides.
+
+    Example:
+        >>> newer = Preferences(prefer=np.array([0.0, 2023.0, 2024.0, 0.0]))
+        >>> twins = pool.embeddings[[0, 1, 1, 3]]
+        >>> chosen = ContextSelector().select(query.embedding, twins, 2, preferences=newer)
+        >>> chosen.positions.tolist()
+        [0, 2]
     """
 
     prefer: FloatArray | None = None

@@ -42,6 +42,10 @@ def relevance_of_scores(
 
     Raises:
         InvalidInputError: If `use_scores` is True and a document has no finite score.
+
+    Example:
+        >>> relevance_of_scores([4.1, 2.5], np.array([0.6, 0.8]), document_ids=["a", "b"]).tolist()
+        [4.1, 2.5]
     """
     if use_scores is False:
         return None

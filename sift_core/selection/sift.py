@@ -50,6 +50,12 @@ class SIFTSelector(GreedySelector):
     References:
         Hübotter et al. (2025), Efficiently Learning at Test-Time, ICLR: section 4
         (objective), section 6 (adaptive stop).
+
+    Example:
+        >>> selector = SIFTSelector(noise_variance=0.1)
+        >>> chosen = selector.select(query.embedding, pool.embeddings, 2)
+        >>> [pool.document_ids[row] for row in chosen.positions]
+        ['prices', 'timetable']
     """
 
     kernel: Kernel = field(default_factory=LinearKernel)

@@ -78,6 +78,13 @@ def create_app(
 
     Raises:
         MissingDependencyError: If the extra `serve` is not installed.
+
+    Example:
+        >>> from fastapi.testclient import TestClient
+        >>> client = TestClient(create_app(embedder=embedder), base_url="http://localhost")
+        >>> body = {"query": "What does a ticket cost?", "documents": texts, "top_n": 1}
+        >>> client.post("/v1/rerank", json=body).json()["results"][0]["index"]
+        2
     """
     load_compiled()  # no request is to wait for it
     service = Service(engine, source, embedder, selector, settings or ServiceSettings())

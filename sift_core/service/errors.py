@@ -18,7 +18,7 @@ from sift_core.errors import (
     SiftError,
 )
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
 """Name of the request that is served: in its answer's x-request-id, and in the log."""
 
@@ -52,8 +52,11 @@ class RefusedError(SiftError):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.code, self.param = status, code, param
-        self.retry_after_s, self.headers = retry_after_s, headers or {}
+        self.status: int = status
+        self.code: str | None = code
+        self.param: str | None = param
+        self.retry_after_s: float | None = retry_after_s
+        self.headers: Mapping[str, str] = headers or {}
 
 
 def stopping() -> RefusedError:

@@ -274,9 +274,9 @@ class PromptHeaders(H11Protocol):
       overdue. A request that just arrives has `spared_s`.
     """
 
-    headers_s = 20.0
-    unread_s = 60.0
-    spared_s = 0.5
+    headers_s: float = 20.0
+    unread_s: float = 60.0
+    spared_s: float = 0.5
     _late: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
     _began = 0.0  # to wait for headers

@@ -62,7 +62,7 @@ def _check_keys(value: Any) -> Any:
     return value
 
 
-FewKeys = BeforeValidator(_check_keys)
+FewKeys: BeforeValidator = BeforeValidator(_check_keys)
 
 
 class Body(BaseModel):

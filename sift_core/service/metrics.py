@@ -19,8 +19,8 @@ class Metrics:
         counter = partial(Counter, registry=self._registry)
         gauge = partial(Gauge, registry=self._registry)
         seconds = partial(Histogram, registry=self._registry, buckets=_SECONDS)
-        self.requests = counter("sift_requests", "Requests answered", ["route", "status"])
-        self.request_seconds = seconds(
+        self.requests: Counter = counter("sift_requests", "Requests answered", ["route", "status"])
+        self.request_seconds: Histogram = seconds(
             "sift_request_seconds",
             "Seconds from a request's arrival to the end of its answer",
             ["route"],
@@ -28,10 +28,10 @@ class Metrics:
         self._stages = seconds("sift_stage_seconds", "Seconds by stage of the work", ["stage"])
         self._running = gauge("sift_queue_running", "Requests being computed", ["queue"])
         self._waiting = gauge("sift_queue_waiting", "Requests that wait", ["queue"])
-        self.learning_steps = counter("sift_learning_steps", "Training steps taken")
+        self.learning_steps: Counter = counter("sift_learning_steps", "Training steps taken")
         self._cache = counter("sift_cache", "Look-ups in caches", ["cache", "result"])
         self._tokens = counter("sift_tokens", "Tokens", ["kind"])
-        self.clients_gone = counter(
+        self.clients_gone: Counter = counter(
             "sift_clients_gone", "Clients that went away before their answer"
         )
 

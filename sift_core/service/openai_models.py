@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field
 
 from sift_core.errors import InvalidInputError
 from sift_core.option_fields import LIVE, with_option_fields
@@ -26,7 +26,7 @@ ModeName = Literal["auto", "base", "context", "fine_tune", "both", "learned", "l
     leave_out=("n_candidates", *LIVE),
     names={"n_select": "n_context", "max_tokens": "max_context_tokens"},
     nullable=True,
-    changes={"n_select": {"le": 1000}},
+    changes={"n_select": {"le": 1000, "validation_alias": AliasChoices("n_context", "n_select")}},
 )
 class Sift(ChoiceBody):
     """Our fields beside OpenAI's: `extra_body={"sift": {…}}`.
@@ -34,7 +34,7 @@ class Sift(ChoiceBody):
     The engine's options are in force where these say nothing.
     """
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     mode: ModeName | None = None
     """How to answer, if the model's name does not say it."""

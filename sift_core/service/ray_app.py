@@ -19,7 +19,7 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.service.settings import KEY_VARIABLE, ServiceSettings, key_of
@@ -55,7 +55,7 @@ class RayArguments(BaseModel):
             not start.
     """
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     open_app: ImportString[Callable[..., AbstractContextManager[FastAPI]]]
     options: dict[str, Any] = Field(default_factory=dict)

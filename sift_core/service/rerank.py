@@ -36,7 +36,7 @@ from sift_core.service.http import (
 from sift_core.service.state import Service
 from sift_core.types import CandidatePool, FloatArray, Metadata, Query
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 _BLOCK = 256  # vectors that are read in one step
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
@@ -44,7 +44,7 @@ FEW = 50  # documents whose keys are shown where a filter lets none pass. Guess.
 class SearchRequest(ChoiceBody):
     """What to look for, and how to choose."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     query: str
     queries: Many[str] = Field(

@@ -44,6 +44,10 @@ class ServiceSettings:
     Raises:
         InvalidInputError: If a number is out of its range, a name is empty, the key is one that
             no header can hold, or a text stands where several belong.
+
+    Example:
+        >>> settings = ServiceSettings(api_key="a-long-secret", timeout_s=60)
+        >>> app = create_app(source=source, embedder=embedder, settings=settings)
     """
 
     api_key: str | None = field(default=None, repr=False)

@@ -169,7 +169,8 @@ class Service:
         selector: Selector | None,
         settings: ServiceSettings,
     ) -> None:
-        self.settings, self.metrics = settings, Metrics()
+        self.settings: ServiceSettings = settings
+        self.metrics: Metrics = Metrics()
         if engine is not None:
             source, embedder = source or engine.source, embedder or engine.embedder
             selector = selector or engine.options.selector
@@ -187,11 +188,13 @@ class Service:
             engine = replace(engine, source=source, embedder=self.embedder)
             name = PurePath(engine.language_model.name).name.replace(":", "-")
             self.model_name = settings.model_name or name or "model"
-        self.engine, self.source, self.selector = engine, source, selector
-        self.answers = self._queue("answers", settings.n_answers, WAITING_ANSWERS)
-        self.rankings = self._queue("rankings", settings.n_rankings, WAITING_RANKINGS)
-        self.sessions = Sessions(settings.n_sessions, self.metrics)
-        self.stopping = threading.Event()
+        self.engine: AnswerEngine | None = engine
+        self.source: CandidateSource | None = source
+        self.selector: Selector | None = selector
+        self.answers: WorkQueue = self._queue("answers", settings.n_answers, WAITING_ANSWERS)
+        self.rankings: WorkQueue = self._queue("rankings", settings.n_rankings, WAITING_RANKINGS)
+        self.sessions: Sessions = Sessions(settings.n_sessions, self.metrics)
+        self.stopping: threading.Event = threading.Event()
 
     def _queue(self, name: str, n_running: int, n_waiting_each: int) -> WorkQueue:
         queue = WorkQueue(n_running, n_waiting_each * n_running)

@@ -15,7 +15,7 @@ from sift_core.service.http import JsonAnswer
 from sift_core.service.state import Service
 from sift_core.types import Query
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 STORE_CHECK_S = 5.0  # how long it counts that the store has answered
 FAILURE_S = 1.0  # and that it has not
 

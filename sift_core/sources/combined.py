@@ -41,6 +41,13 @@ class CombinedSource(LexicalFetching):
 
     Raises:
         InvalidInputError: If there is none, or they name different embedders.
+
+    Example:
+        >>> vectors = embedder.embed_documents(["The ferry has a bar."])
+        >>> bar = InMemorySource(vectors, ["The ferry has a bar."], document_ids=["bar"])
+        >>> both = CombinedSource({"harbour": source, "ships": bar})
+        >>> both.fetch(query, n_candidates=3).document_ids
+        ('prices', 'bar', 'timetable')
     """
 
     def __init__(self, sources: Mapping[str, CandidateSource]) -> None:
@@ -58,7 +65,7 @@ class CombinedSource(LexicalFetching):
                 f"different models cannot be compared"
             )
         self._sources = dict(sources)
-        self.embedder_name = next(iter(embedders), None)
+        self.embedder_name: str | None = next(iter(embedders), None)
 
     def fetch_batch(
         self, queries: Sequence[Query], n_candidates: int, *, filter: Any = None

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -357,4 +357,4 @@ class CopiedOnRead(Sequence[Metadata]):
             return NotImplemented
         return tuple(self) == tuple(other)
 
-    __hash__ = None  # type: ignore[assignment]  # what it holds may be changed
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # what it holds may be changed

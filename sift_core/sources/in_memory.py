@@ -48,6 +48,12 @@ class InMemorySource(LexicalFetching):
 
     Raises:
         InvalidInputError: If lengths differ or a number is not finite.
+
+    Example:
+        >>> vectors = embedder.embed_documents(texts)
+        >>> source = InMemorySource(vectors, texts, embedder_name=embedder.name)
+        >>> source.fetch(query, n_candidates=1).texts
+        ('A ticket for the ferry costs four crowns.',)
     """
 
     def __init__(

@@ -73,6 +73,11 @@ class OversamplingSource(LexicalFetching):
 
     Raises:
         InvalidInputError: If `source` is no source or a number no count.
+
+    Example:
+        >>> more = OversamplingSource(source, n_select=2, max_candidates=100)
+        >>> more.fetch(query, n_candidates=2).document_ids
+        ('prices', 'timetable')
     """
 
     def __init__(

@@ -82,10 +82,18 @@ def test_an_answer_is_printed_with_its_timings(ask):
     text, about = captured.out.split("\n\nsources\n")
     assert text
     assert captured.err == ""
-    for stage in ("embedding", "retrieval", "selection", "fine-tuning", "generation"):
+    assert "timings   embed " in about
+    for stage in ("embed", "fetch", "select", "fine_tune", "generate"):  # as in the JSON
         assert f"{stage} " in about
     assert "speed     first token after " in about
     assert " tokens a second" in about
+
+
+def test_the_number_of_chunks_has_the_name_that_search_uses(answered):
+    by_either = [
+        answered(QUESTION, "--mode", "context", flag, "1") for flag in ("--n-context", "--n-select")
+    ]
+    assert [len(answer["chunks"]) for answer in by_either] == [1, 1]
 
 
 def test_text_comes_before_the_model_has_written_all(sift, monkeypatch):

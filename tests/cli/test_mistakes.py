@@ -9,6 +9,7 @@ import huggingface_hub.hf_api
 import pytest
 
 from sift_core import Document
+from sift_core.cli import application
 from tests.cli.test_application import python
 
 FILES = {
@@ -82,3 +83,26 @@ sys.exit(run(lambda: app(["index", "docs", "--store", "faiss:filled"])))
     assert told.startswith("error: ")
     assert "is there space" in told, told
     sift("search", "cats", "--store", "faiss:filled")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("chat", "sift ask --chat"),
+        ("query", "sift search QUESTION"),
+        ("retrieve", "sift search QUESTION"),
+        ("rag", "sift ask QUESTION"),
+        ("serch", "search"),
+        ("calibrat", "calibrate"),
+        ("version", "sift --version"),
+    ],
+)
+def test_an_unknown_command_gets_the_one_that_is_meant(typed, meant, sift):
+    assert f"Did you mean '{meant}'" in sift(typed, "How?", code=2).err
+
+
+def test_every_word_of_other_tools_leads_to_a_command_of_ours():
+    assert not application._MEANT.keys() & application._COMMANDS.keys()
+    for meant in application._MEANT.values():
+        command = meant.split()[0]
+        assert command in application._COMMANDS or command.startswith("--")

@@ -52,7 +52,7 @@ COMMANDS = {
     "ask, no such mode": [*ASK, "--mode", "guess"],
 }
 CHANGES = [
-    (re.compile(r"^(time|speed) .*", re.MULTILINE), r"\1 …"),
+    (re.compile(r"^(timings|speed) .*", re.MULTILINE), r"\1 …"),
     (re.compile(r"\bin \d+(\.\d+)? (min|s)\b"), r"in … \2"),
 ]
 

@@ -183,6 +183,7 @@ def test_extra_fields_restrict_and_steer(ask):
     answer = ask(extra_body={"sift": sift})
     assert {source["id"] for source in answer.sift["sources"]} == {"doc-4", "doc-5"}
     one = ask(extra_body={"sift": {"n_context": 1}}).sift["sources"]
+    assert ask(extra_body={"sift": {"n_select": 1}}).sift["sources"] == one
     assert len(one) == 1
     answer = ask(model="tiny", extra_body={"sift": {"mode": "base"}})
     assert answer.sift["sources"] == []

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig, RunnableSerializable
@@ -105,13 +105,18 @@ class SIFTAnswer(RunnableSerializable[Asked, Answered]):
         sift_core.InvalidInputError: In a call, if the input cannot be used.
         sift_core.CandidateSourceError: In a call, if the store fails.
         sift_core.AnswerError: In a call, if the model fails; it is as before.
+
+    Example:
+        >>> chain = SIFTAnswer(engine=engine, mode="context")
+        >>> chain.invoke("When does the ferry sail?")["mode"]
+        'context'
     """
 
     engine: Engine = Field(exclude=True, repr=False)
     mode: Mode = "auto"
     generation: dict[str, Any] = Field(default_factory=dict)
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     @classmethod
     def from_vectorstore(

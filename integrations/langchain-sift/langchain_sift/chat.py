@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import LangSmithParams
@@ -54,6 +54,11 @@ class ChatSIFT(BaseChatModel):
 
     `timeout`, `max_retries`, `api_key` and `streaming` are taken and have no effect. Errors are
     those of `SIFTAnswer`.
+
+    Example:
+        >>> chat = ChatSIFT(engine=engine, mode="context", max_tokens=8)
+        >>> chat.invoke("When does the ferry sail?").response_metadata["mode"]
+        'context'
     """
 
     engine: Engine = Field(exclude=True, repr=False)
@@ -63,7 +68,7 @@ class ChatSIFT(BaseChatModel):
     stop: list[str] | None = None
     generation: dict[str, Any] = Field(default_factory=dict)
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
@@ -48,6 +48,12 @@ class SIFTCompressor(LangChainOptions, BaseDocumentCompressor):
         pydantic.ValidationError: At construction (a ValueError), if a setting cannot be used.
         sift_core.InvalidInputError: In a call, if question or embeddings cannot be used.
         sift_core.CandidateSourceError: In a call, if the store fails.
+
+    Example:
+        >>> compressor = SIFTCompressor(vectorstore=vectorstore, top_n=2)
+        >>> found = vectorstore.similarity_search(question, k=4)
+        >>> [one.id for one in compressor.compress_documents(found, question)]
+        ['prices', 'copy']
     """
 
     embeddings: Embeddings | None = None
@@ -55,7 +61,7 @@ class SIFTCompressor(LangChainOptions, BaseDocumentCompressor):
     top_n: int = Field(default=10, ge=1)
     relevance_key: str | None = SCORE_KEY
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     @model_validator(mode="after")
     def _check_settings(self) -> SIFTCompressor:

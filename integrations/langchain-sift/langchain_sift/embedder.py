@@ -27,6 +27,10 @@ class LangChainEmbedder:
 
     Raises:
         InvalidInputError: If `embeddings` is no LangChain embedding model.
+
+    Example:
+        >>> LangChainEmbedder(embeddings).embed_query("When does the ferry sail?").shape
+        (256,)
     """
 
     def __init__(self, embeddings: Embeddings, name: str | None = None) -> None:
@@ -35,10 +39,10 @@ class LangChainEmbedder:
                 f"`embeddings` must be a langchain_core Embeddings, got "
                 f"{type(embeddings).__name__}; pass the model that embedded the documents"
             )
-        self.embeddings = embeddings
+        self.embeddings: Embeddings = embeddings
         own = (name, getattr(embeddings, "model_name", None), getattr(embeddings, "model", None))
         named = (one for one in own if isinstance(one, str) and one)
-        self.name = next(named, type(embeddings).__name__)
+        self.name: str = next(named, type(embeddings).__name__)
 
     def embed_query(self, text: str) -> FloatArray:
         """Return the embedding of a question, shape (d,).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -74,6 +74,11 @@ class SIFTRetriever(LangChainOptions, BaseRetriever):
             used, or dimensions differ.
         sift_core.CandidateSourceError: In a call, if the store fails; its own exception is
             the cause.
+
+    Example:
+        >>> retriever = SIFTRetriever(vectorstore=vectorstore, k=2)
+        >>> [document.id for document in retriever.invoke("When does the ferry sail?")]
+        ['timetable', 'prices']
     """
 
     vectorstore: VectorStore
@@ -84,7 +89,7 @@ class SIFTRetriever(LangChainOptions, BaseRetriever):
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
     async_client: Any = Field(default=None, exclude=True, repr=False)
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod

@@ -47,6 +47,11 @@ class VectorStoreSource:
     Raises:
         InvalidInputError: If a setting cannot be used, or the texts would have to be embedded
             again and the store does not know its model.
+
+    Example:
+        >>> source = VectorStoreSource(vectorstore)
+        >>> source.fetch(query, n_candidates=2).document_ids
+        ('prices', 'copy')
     """
 
     def __init__(

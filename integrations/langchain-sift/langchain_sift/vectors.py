@@ -19,7 +19,7 @@ VectorsById: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
 """From a list of document ids to the vectors of those that have one, by id."""
 Vectors: TypeAlias = Sequence[FloatArray | None]
 
-missing_vectors = MissingVectors(
+missing_vectors: MissingVectors = MissingVectors(
     logging.getLogger("langchain_sift.documents"),  # the name that users filter by
     "no stored vector for %d of %d documents %s: their texts are embedded, and these vectors kept; "
     "name their store by `vectorstore`, or look them up by `vectors`. This is said once",

@@ -100,6 +100,12 @@ class Adapter:
         values: All weights, shape (n_values,), float32.
         key: Tells it from every other adapter of the model; "" for one that has no cache.
         base_name: The model's name on the hub, for readers of the saved files; "" if unknown.
+
+    Example:
+        >>> adapter = fine_tune(language_model, ["The ferry sails at nine."]).adapter
+        >>> adapter.save(folder / "adapter")
+        >>> Adapter.load(folder / "adapter").rank
+        64
     """
 
     layout: AdapterLayout

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeAlias
 from weakref import WeakKeyDictionary
 
 from sift_core.errors import BusyError
@@ -18,6 +18,8 @@ N_WORKERS = 4  # guess; each that fine-tunes holds an adapter and Adam's two mom
 MAX_QUEUED = 64  # guess: several minutes of fine-tuning on a GPU
 
 P = ParamSpec("P")
+Submit: TypeAlias = Callable[..., Future[None]]
+"""Runs a function with arguments in another thread, like an executor's `submit`."""
 
 
 class FairLock:

@@ -192,7 +192,9 @@ class GumbelNoise(LogitsProcessor):
     """
 
     def __init__(self, *, temperature: float, top_p: float, seed: int) -> None:
-        self.temperature, self.top_p, self.seed = temperature, top_p, seed
+        self.temperature: float = temperature
+        self.top_p: float = top_p
+        self.seed: int = seed
         self._generator = torch.Generator().manual_seed(seed)
         self._warpers: list[Any] = []
         if temperature != 1.0:

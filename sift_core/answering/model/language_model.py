@@ -14,11 +14,17 @@ from weakref import WeakKeyDictionary
 
 from sift_core.answering.model.adapters import Adapter
 from sift_core.answering.model.bundled import SMOLLM2
-from sift_core.answering.model.fair_lock import lock_and_workers
+from sift_core.answering.model.fair_lock import FairLock, Submit, lock_and_workers
 from sift_core.answering.model.generation import generate_batch
 from sift_core.answering.model.generation_options import check_options, generation_errors
-from sift_core.answering.model.layers import activate, activate_pairs, active, layers_of
-from sift_core.answering.model.loading import NumberType, load, merged
+from sift_core.answering.model.layers import (
+    ModelLayers,
+    activate,
+    activate_pairs,
+    active,
+    layers_of,
+)
+from sift_core.answering.model.loading import NumberType, check_model, load, merged
 from sift_core.answering.model.prefix_cache import Prefix, read_prefix
 from sift_core.answering.model.prompt_tokens import prompt_ids, text_ids
 from sift_core.answering.model.text_model import CHUNK_SEPARATOR, Generation, Prompt, check_stop
@@ -52,6 +58,11 @@ class LanguageModel:
     Raises:
         InvalidInputError: If the tokenizer has neither, or knows more tokens than the
             model, or the model carries an adapter that cannot be merged.
+
+    Example:
+        >>> language_model = LanguageModel.from_pretrained()
+        >>> language_model.n_tokens("The ferry sails at nine.")
+        6
     """
 
     takes_adapters = True  # as of `TextModel`
@@ -66,26 +77,16 @@ class LanguageModel:
             )
         if hasattr(model, "peft_config"):
             model = merged(copy.deepcopy(model))
-        n_embedded = model.get_input_embeddings().num_embeddings
-        if len(tokenizer) > n_embedded:
-            raise InvalidInputError(
-                f"the tokenizer knows {len(tokenizer)} tokens, the model {n_embedded}; load both "
-                f"from one place, and save adapters with `save_embedding_layers=True`"
-            )
-        devices = {str(parameter.device) for parameter in model.parameters()}
-        if len(devices) > 1:
-            raise InvalidInputError(
-                f"the model's weights must be on one device, got {sorted(devices)}; load it in "
-                f"four bits, or without `device_map`"
-            )
-        self.model = model.eval().requires_grad_(False)
-        self.layers = layers_of(self.model)
+        check_model(model, tokenizer)
+        self.model: Any = model.eval().requires_grad_(False)
+        self.layers: ModelLayers = layers_of(self.model)
         self.tokenizer = tokenizer
         self.name = name
         self._prefix_id: int = prefix
-        self.lock, workers = lock_and_workers(self.model)
-        self.submit = workers.submit
-        self.identity = _identities.setdefault(self.model, uuid4().hex)
+        lock, workers = lock_and_workers(self.model)
+        self.lock: FairLock = lock
+        self.submit: Submit = workers.submit
+        self.identity: str = _identities.setdefault(self.model, uuid4().hex)
         self._base = BaseWeights(self.model)
         self._made_from: tuple[str, dict[str, Any]] | None = None
 

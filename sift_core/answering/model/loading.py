@@ -173,6 +173,26 @@ def _add_rows(model: Any, folder: Path) -> None:
     model.resize_token_embeddings(n_rows, mean_resizing=False)
 
 
+def check_model(model: Any, tokenizer: Any) -> None:
+    """Refuse a model that lacks tokens of its tokenizer, or is spread over several devices.
+
+    Raises:
+        InvalidInputError: If it is either.
+    """
+    n_embedded = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > n_embedded:
+        raise InvalidInputError(
+            f"the tokenizer knows {len(tokenizer)} tokens, the model {n_embedded}; load both "
+            f"from one place, and save adapters with `save_embedding_layers=True`"
+        )
+    devices = {str(parameter.device) for parameter in model.parameters()}
+    if len(devices) > 1:
+        raise InvalidInputError(
+            f"the model's weights must be on one device, got {sorted(devices)}; load it in "
+            f"four bits, or without `device_map`"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class CpuNumberType:
     """A number type, and the reason for it.

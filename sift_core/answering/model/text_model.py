@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+from sift_core.answering.model.fair_lock import Submit
 from sift_core.checks import as_messages, check_text, short_repr
 from sift_core.errors import InvalidInputError
 from sift_core.types import FinishReason, Message
@@ -87,7 +87,7 @@ class TextModel(TextGenerator, Protocol):
         """Whether it writes with what is learned here."""
 
     @property
-    def submit(self) -> Callable[..., Future[None]]:
+    def submit(self) -> Submit:
         """Run a function with arguments in one of its worker threads."""
 
     def adapted(self, learned: Any) -> AbstractContextManager[None]:

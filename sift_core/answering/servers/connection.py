@@ -74,7 +74,9 @@ class Connection:
                 raise InvalidInputError(
                     "`api_key` must be printable ASCII without spaces around it: a header"
                 )
-        self.url, self.called, self._error, self._api_key = url, called, error, api_key
+        self.url: str = url
+        self.called: str = called
+        self._error, self._api_key = error, api_key
         self._timeout_s = as_number("timeout_s", timeout_s, above=0)
         # What the environment says of OpenAI's own accounts is not for this server.
         omitted = ["OpenAI-Organization", "OpenAI-Project", *([] if api_key else ["Authorization"])]

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from sift_core.answering.model.fair_lock import lock_and_workers
+from sift_core.answering.model.fair_lock import Submit, lock_and_workers
 from sift_core.answering.model.text_model import Generation, Prompt, as_conversation, check_stop
 from sift_core.answering.servers.connection import Connection, check_url, latch
 from sift_core.answering.servers.sampling import sampling_fields
@@ -20,7 +20,7 @@ from sift_core.token_estimate import estimated_tokens
 if TYPE_CHECKING:
     import openai
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_WINDOW = 4096  # guess: Ollama's, which cuts longer prompts without a word
 _WINDOWS = ("max_model_len", "context_length", "context_window", "max_context_length")
@@ -63,6 +63,12 @@ class OpenAIGenerator:
 
     Raises:
         InvalidInputError: If an argument cannot be used.
+
+    Example:
+        >>> ollama = OpenAIGenerator("http://localhost:11434/v1", "llama3.2", window=8192)
+        >>> engine = AnswerEngine(generator=ollama, source=source, embedder=embedder)
+        >>> engine.choose(question, mode="context", n_select=1).read.chunks.texts
+        ('A ticket for the ferry costs four crowns.',)
     """
 
     takes_adapters = False  # as of `TextModel`
@@ -100,7 +106,7 @@ class OpenAIGenerator:
             timeout_s=timeout_s,
             max_retries=max_retries,
         )
-        self.submit = lock_and_workers(self)[1].submit
+        self.submit: Submit = lock_and_workers(self)[1].submit
         self._refused: set[str] = set()  # fields that the model takes no more
         self._lock = Lock()
 

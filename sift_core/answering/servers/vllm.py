@@ -41,7 +41,7 @@ from sift_core.errors import AdapterServerError, InvalidInputError, SiftError
 if TYPE_CHECKING:
     import openai
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # values that `--max-lora-rank` takes
 _ENABLE = "start `vllm serve` with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora"
@@ -61,6 +61,16 @@ class VllmGenerator:
     Args:
         server: A server that runs the engine's model.
         language_model: The engine's model.
+
+    Example:
+        >>> base = language_model.name
+        >>> server = VllmServer("http://localhost:8000", base_model=base, folder=folder)
+        >>> writer = VllmGenerator(server, language_model)
+        >>> engine = AnswerEngine(
+        ...     language_model=language_model, generator=writer, source=source, embedder=embedder
+        ... )
+        >>> engine.choose(question, mode="context", n_select=1).read.chunks.texts
+        ('A ticket for the ferry costs four crowns.',)
     """
 
     provider_name = "vllm"  # in traces
@@ -146,6 +156,13 @@ class VllmServer:
 
     Raises:
         InvalidInputError: If an argument cannot be used.
+
+    Example:
+        >>> base = language_model.name
+        >>> server = VllmServer("http://localhost:8000", base_model=base, folder=folder)
+        >>> learned = fine_tune(language_model, ["The ferry sails at nine."])
+        >>> len(server.name(learned.adapter))
+        64
     """
 
     def __init__(
@@ -178,7 +195,9 @@ class VllmServer:
             timeout_s=timeout_s,
             max_retries=0,  # an adapter may be loaded though the answer is lost
         )
-        self.write = partial(self._connection.write, "completions", advise=_advise)
+        self.write: Callable[..., Generation] = partial(
+            self._connection.write, "completions", advise=_advise
+        )
         self._lock = threading.Lock()
         self._n_users: dict[str, int] = {}  # 0 for adapters that are kept, longest unused first
         self._owned: set[str] = set()  # to be unloaded from here, also after a lost answer

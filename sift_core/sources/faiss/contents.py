@@ -43,7 +43,7 @@ class Contents:
     def __init__(self, index: Any, documents: Documents, words: LexicalIndex | None) -> None:
         self.index = index
         self.documents = documents
-        self.lock = ReadWriteLock()
+        self.lock: ReadWriteLock = ReadWriteLock()
         self._gpu = threading.Lock() if is_on_gpu(index) else nullcontext()
         self._next_id: int | None = None  # the least that was never given to an entry
         self._n_changes = 0

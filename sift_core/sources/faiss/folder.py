@@ -64,7 +64,7 @@ class IndexFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
+        self.path: Path = path.absolute()
         self._known: str | None = None  # the manifest that was last read or written
         self._is_others = False  # whether another tool wrote what was read
         self._lock: weakref.finalize[Any, IndexFolder] | None = None  # lets go when it is called

@@ -62,6 +62,14 @@ class FaissSource(LexicalFetching):
     Raises:
         InvalidInputError: If the index holds vectors without documents, is no index of floats,
             or of a kind (IVF fast scan) that does not give its vectors back.
+
+    Example:
+        >>> import faiss
+        >>> index = faiss.IndexFlatIP(256)
+        >>> index.add(embedder.embed_documents(texts))
+        >>> source = FaissSource(index, texts, embedder_name=embedder.name)
+        >>> source.fetch(query, n_candidates=1).texts
+        ('A ticket for the ferry costs four crowns.',)
     """
 
     def __init__(

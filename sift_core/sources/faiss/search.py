@@ -90,6 +90,14 @@ def search_with_vectors(
     Raises:
         CandidateSourceError: If Faiss fails, or the index cannot give vectors back.
         InvalidInputError: If an argument cannot be used, or the dimensions differ.
+
+    Example:
+        >>> import faiss
+        >>> index = faiss.IndexFlatIP(2)
+        >>> index.add(np.eye(2, dtype=np.float32))
+        >>> hits = search_with_vectors(index, np.array([1.0, 0.5]), 2)
+        >>> hits.ids.tolist(), hits.embeddings.tolist()
+        ([0, 1], [[1.0, 0.0], [0.0, 1.0]])
     """
     check_index(index)
     n = as_count("n", n, minimum=1)
@@ -120,6 +128,13 @@ def stored_vectors(index: Any, ids: Sequence[int] | IntArray) -> FloatArray:
     Raises:
         CandidateSourceError: If the index has no such id, cannot give vectors back, or fails.
         InvalidInputError: If `index` is none, or an id is no integer.
+
+    Example:
+        >>> import faiss
+        >>> index = faiss.IndexFlatIP(2)
+        >>> index.add(np.eye(2, dtype=np.float32))
+        >>> stored_vectors(index, [1]).tolist()
+        [[0.0, 1.0]]
     """
     check_index(index)
     asked = as_ids("ids", ids)

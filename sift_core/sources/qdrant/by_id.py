@@ -51,6 +51,16 @@ def stored_vectors(
     Raises:
         CandidateSourceError: If Qdrant fails or has no such collection or vector.
         InvalidInputError: If `point_ids` and `texts` differ in length.
+
+    Example:
+        >>> from qdrant_client import QdrantClient, models
+        >>> client = QdrantClient(":memory:")
+        >>> made = client.create_collection(
+        ...     "ferry", models.VectorParams(size=2, distance=models.Distance.DOT)
+        ... )
+        >>> done = client.upsert("ferry", [models.PointStruct(id=7, vector=[1.0, 0.5])])
+        >>> stored_vectors(client, "ferry", [7])[0].tolist()
+        [1.0, 0.5]
     """
     return run(client, _stored(client, collection_name, point_ids, vector_name, texts, text_key))
 
@@ -69,6 +79,17 @@ async def astored_vectors(
 
     At a pace (`sift_core.pacing.paced`), so that many answers do not block the event loop.
     `dimension` is d where it is known, for that pace.
+
+    Example:
+        >>> import asyncio
+        >>> from qdrant_client import QdrantClient, models
+        >>> client = QdrantClient(":memory:")
+        >>> made = client.create_collection(
+        ...     "ferry", models.VectorParams(size=2, distance=models.Distance.DOT)
+        ... )
+        >>> done = client.upsert("ferry", [models.PointStruct(id=7, vector=[1.0, 0.5])])
+        >>> asyncio.run(astored_vectors(client, "ferry", [7]))[0].tolist()
+        [1.0, 0.5]
     """
     steps = _stored(client, collection_name, point_ids, vector_name, texts, text_key)
     async with paced(len(point_ids), dimension or _USUAL_DIMENSION):
@@ -158,6 +179,10 @@ def point_id(value: object) -> int | str | None:
     """Return an id as Qdrant spells it: an integer or a UUID, or None if Qdrant refuses it.
 
     Digits that are too many for a number, or begin with 0, may be a UUID without hyphens.
+
+    Example:
+        >>> point_id("7"), point_id("ferry.md")
+        (7, None)
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value if 0 <= value <= _LARGEST_NUMBER else None

@@ -204,7 +204,12 @@ class PointReader:
 
 
 def vectors_wanted(vector_name: str | None) -> bool | list[str]:
-    """Return what to ask a client for as `with_vectors`, so that points bring the dense one."""
+    """Return what to ask a client for as `with_vectors`, so that points bring the dense one.
+
+    Example:
+        >>> vectors_wanted(None), vectors_wanted("text")
+        (True, ['text'])
+    """
     return [vector_name] if vector_name else True
 
 
@@ -214,6 +219,12 @@ def dense_vector(point: Any, *, vector_name: str | None = None) -> FloatArray | 
     Raises:
         TypeError: If it holds something that is no number.
         ValueError: If it holds a text.
+
+    Example:
+        >>> from qdrant_client import models
+        >>> point = models.ScoredPoint(id=7, version=0, score=1, vector=[1.0, 0.5])
+        >>> dense_vector(point).tolist()
+        [1.0, 0.5]
     """
     vector = point.vector
     if isinstance(vector, Mapping):  # unnamed ones come bare, named ones in a mapping
@@ -242,6 +253,12 @@ def dense_vectors(
 
     Raises:
         CandidateSourceError: If a point lacks the vector, or it is not one of d numbers.
+
+    Example:
+        >>> from qdrant_client import models
+        >>> point = models.ScoredPoint(id=7, version=0, score=1, vector=[1.0, 0.5])
+        >>> dense_vectors([point, point]).shape
+        (2, 2)
     """
     if not points:
         return np.empty((0, dimension or 0), dtype=np.float32)

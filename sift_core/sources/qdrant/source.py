@@ -85,6 +85,15 @@ class QdrantSource(LexicalFetching):
 
     Raises:
         InvalidInputError: If `fusion` comes without `prefetch`, or an argument is of another kind.
+
+    Example:
+        >>> from qdrant_client import QdrantClient
+        >>> from sift_core.documents import index_documents
+        >>> source = QdrantSource(QdrantClient(":memory:"), "ferry", embedder_name=embedder.name)
+        >>> documents = [Document(document_id="timetable", text="The ferry sails at nine.")]
+        >>> report = index_documents(source, documents, embedder, progress=False)
+        >>> source.fetch(query, n_candidates=1).texts
+        ('The ferry sails at nine.',)
     """
 
     def __init__(
@@ -107,7 +116,8 @@ class QdrantSource(LexicalFetching):
             )
         check_text("text_key", "" if text_key is None else text_key)
         self._client = client
-        self._collection = self.collection_name = collection
+        self._collection = collection
+        self.collection_name: str = collection
         self._reader = PointReader(
             place=f"Qdrant {place_of(client, collection)}",
             vector_name=vector_name,

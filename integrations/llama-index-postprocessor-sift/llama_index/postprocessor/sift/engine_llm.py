@@ -43,6 +43,11 @@ class EngineLLM(LLM):
         InvalidInputError: In a call, if prompt and answer do not fit into the window, or the
             last message is not the user's.
         AnswerError: In a call, if the model fails.
+
+    Example:
+        >>> llm = EngineLLM(engine)
+        >>> len(llm.complete("The ferry sails at").text) > 0
+        True
     """
 
     _engine: Any = PrivateAttr()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -65,9 +65,16 @@ class SIFTReranker(ChoiceFields, BaseNodePostprocessor):
 
     Copies share the selector and all other objects. `to_dict` and JSON leave them out, with a
     logged warning if there is a selector. A pickle leaves out `index`, `vectors` and `embed_model`.
+
+    Example:
+        >>> reranker = SIFTReranker(top_n=2)
+        >>> nodes = index.as_retriever(similarity_top_k=4).retrieve(question)
+        >>> chosen = reranker.postprocess_nodes(nodes, query_str=question)
+        >>> [node.node_id for node in chosen]
+        ['prices', 'copy']
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     top_n: int = Field(default=10, ge=1, description="How many nodes to keep at most.")
     use_scores: bool | None = Field(

@@ -108,6 +108,11 @@ class SIFTRetriever(BaseRetriever):
             store would ignore one.
         TypeError: If there is no such option.
         ValueError: If there is no such `vector_store_query_mode`.
+
+    Example:
+        >>> retriever = SIFTRetriever(index, top_n=2)
+        >>> [node.node_id for node in retriever.retrieve("When does the ferry sail?")]
+        ['copy', 'prices']
     """
 
     def __init__(

@@ -30,9 +30,9 @@ VectorsById: TypeAlias = Callable[[list[str]], Mapping[str, Any]]
 class Store:
     """The vector store of an index: here of a kind that gives no vectors back."""
 
-    gives_vectors = False
-    is_empty = False  # and fails if it is searched then
-    is_awaited = True  # rather than asked in a thread, where a search is awaited
+    gives_vectors: bool = False
+    is_empty: bool = False  # and fails if it is searched then
+    is_awaited: bool = True  # rather than asked in a thread, where a search is awaited
     # Options of a search that it takes and does not look at, or refuses in every query.
     ignored: tuple[str, ...] = ()
     # By what it searches, or else refuses to by itself.
@@ -85,9 +85,9 @@ class Store:
 class SimpleStore(Store):
     """A SimpleVectorStore, which has its vectors in memory."""
 
-    gives_vectors = True
-    is_awaited = False
-    ignored = ("doc_ids", "alpha", "sparse_top_k", "hybrid_top_k")
+    gives_vectors: bool = True
+    is_awaited: bool = False
+    ignored: tuple[str, ...] = ("doc_ids", "alpha", "sparse_top_k", "hybrid_top_k")
 
     def vectors(self, node_ids: Sequence[str]) -> Vectors:
         """Return the stored vector of each node."""
@@ -107,10 +107,17 @@ class FaissStore(Store):
     all its ids, some 10 ms for 100,000, and keeps a dictionary of them as long as the index lives.
     """
 
-    gives_vectors = True
-    is_awaited = False
-    ignored = ("filters", "node_ids", "doc_ids", "alpha", "sparse_top_k", "hybrid_top_k")
-    modes = (VectorStoreQueryMode.DEFAULT,)
+    gives_vectors: bool = True
+    is_awaited: bool = False
+    ignored: tuple[str, ...] = (
+        "filters",
+        "node_ids",
+        "doc_ids",
+        "alpha",
+        "sparse_top_k",
+        "hybrid_top_k",
+    )
+    modes: Collection[VectorStoreQueryMode] = (VectorStoreQueryMode.DEFAULT,)
 
     @property
     def is_empty(self) -> bool:  # type: ignore[override]
@@ -174,7 +181,7 @@ class FaissMapStore(FaissStore):
 class QdrantStore(Store):
     """A QdrantVectorStore, which sends vectors along with the hits."""
 
-    gives_vectors = True
+    gives_vectors: bool = True
 
     def __init__(self, index: VectorStoreIndex) -> None:
         super().__init__(index)
@@ -235,10 +242,10 @@ class QdrantStore(Store):
 class ChromaStore(Store):
     """A ChromaVectorStore, which searches without an async side."""
 
-    gives_vectors = True
-    is_awaited = False
-    ignored = ("node_ids", "doc_ids", "alpha", "sparse_top_k", "hybrid_top_k")
-    modes = (VectorStoreQueryMode.DEFAULT,)
+    gives_vectors: bool = True
+    is_awaited: bool = False
+    ignored: tuple[str, ...] = ("node_ids", "doc_ids", "alpha", "sparse_top_k", "hybrid_top_k")
+    modes: Collection[VectorStoreQueryMode] = (VectorStoreQueryMode.DEFAULT,)
 
     def vectors(self, node_ids: Sequence[str]) -> Vectors:
         """Return the stored vector of each node."""

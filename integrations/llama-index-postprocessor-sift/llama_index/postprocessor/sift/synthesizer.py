@@ -92,6 +92,15 @@ class SIFTSynthesizer(BaseSynthesizer):
 
     Raises:
         InvalidInputError: If there is no such mode.
+
+    Example:
+        >>> answers = index.as_query_engine(
+        ...     llm=EngineLLM(engine),
+        ...     similarity_top_k=4,
+        ...     response_synthesizer=SIFTSynthesizer(engine, mode="context", index=index),
+        ... )
+        >>> answers.query("When does the ferry sail?").metadata["sift"]["mode"]
+        'context'
     """
 
     def __init__(

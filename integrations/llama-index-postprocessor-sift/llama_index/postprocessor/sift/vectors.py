@@ -33,7 +33,7 @@ from sift_core.plugins import MissingVectors, fill_gaps
 
 Model: TypeAlias = Callable[[], BaseEmbedding]  # asked only where something must be embedded
 
-missing_vectors = MissingVectors(
+missing_vectors: MissingVectors = MissingVectors(
     logging.getLogger(__name__),
     "embedding %d of %d nodes again: their vectors are neither on the nodes nor in a vector store "
     "that was found and can be read (Chroma, Qdrant, Faiss, SimpleVectorStore), but in %s; pass a "

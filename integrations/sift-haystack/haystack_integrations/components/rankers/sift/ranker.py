@@ -80,6 +80,12 @@ class SIFTRanker:
     Raises:
         InvalidInputError: At construction (a ValueError), if a setting cannot be used.
         TypeError: At construction, if there is no option of a name.
+
+    Example:
+        >>> ranker = SIFTRanker(top_k=2)
+        >>> found = ranker.run(documents, query="When?", query_embedding=query.embedding.tolist())
+        >>> [document.id for document in found["documents"]]
+        ['prices', 'timetable']
     """
 
     def __init__(
@@ -98,7 +104,7 @@ class SIFTRanker:
             raise InvalidInputError(f"`score` must be 'variance' or 'similarity', got {score!r}")
         if unknown := options.keys() - _OPTIONS:
             raise TypeError(unknown_option("SIFTRanker", min(unknown), {*_OPTIONS, *_OWN}))
-        self.options = ChoiceOptions(n_select=top_k, n_candidates=top_k, **options)
+        self.options: ChoiceOptions = ChoiceOptions(n_select=top_k, n_candidates=top_k, **options)
         self.top_k = top_k
         self.score = score
         self.use_scores = use_scores
