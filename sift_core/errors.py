@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from textwrap import shorten
 
+from sift_core.installing import add_command
+
 
 class SiftError(Exception):
     """Ancestor of all errors of this library; catch it to catch them all."""
@@ -38,7 +40,7 @@ class MissingDependencyError(SiftError, ImportError):
     """
 
     def __init__(self, package: str, extra: str = "", *, install: str = "") -> None:
-        command = install or f"pip install 'sift-rerank[{extra}]'"
+        command = install or add_command(f"sift-rerank[{extra}]")
         super().__init__(f"`{package}` could not be imported; install it with `{command}`")
 
 

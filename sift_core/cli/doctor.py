@@ -25,6 +25,7 @@ from sift_core.cli.settings import origin_of
 from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
 from sift_core.embedders.precision import eight_bit_instructions
 from sift_core.errors import SiftError, reason_of
+from sift_core.installing import add_command, pip_install
 from sift_core.processor import n_threads, thread_variable, usable_cpus
 
 DISTRIBUTION = "sift-rerank"
@@ -176,8 +177,8 @@ def _install(name: str, extra: str) -> str:
     folder = Path(unquote(urlsplit(origin.get("url", "")).path))
     if "dir_info" in origin and folder.is_dir():
         option = "-e " if origin["dir_info"].get("editable") else ""
-        return f"pip install {option}{shlex.quote(f'{folder}{bracket}')}"
-    return f"pip install --upgrade {shlex.quote(f'{name}{bracket}')}"
+        return f"{pip_install()} {option}{shlex.quote(f'{folder}{bracket}')}"
+    return add_command(f"{name}{bracket}", upgrade=True)
 
 
 def _settings(context: typer.Context) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from sift_core.documents.finding import (
 from sift_core.documents.readable import readable, unhyphenated, without_inline_files
 from sift_core.documents.scripts import lowered, raised
 from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.installing import add_command
 from sift_core.types import Document
 
 _PAGED = (PDF_SUFFIX, ".pptx", ".pptm")
@@ -167,7 +168,7 @@ def _pages_of_pdf(content: bytes) -> list[str]:
         raise
     except DependencyError as error:
         raise SkipError(
-            SkipReason.ENCRYPTED, "pip install cryptography, if it has no password"
+            SkipReason.ENCRYPTED, f"{add_command('cryptography')}, if it has no password"
         ) from error
     # pypdf raises errors of its own, and whatever a broken file leads to in its middle: KeyError,
     # TypeError, ValueError, RecursionError, zlib.error ... One broken file must not end a run.

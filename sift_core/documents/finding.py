@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sift_core.documents.chunker import FORMAT_OF_SUFFIX
 from sift_core.errors import InvalidInputError
+from sift_core.installing import add_command
 
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 PDF_SUFFIX = ".pdf"
@@ -34,8 +35,8 @@ class SkipReason(Enum):
     ENCRYPTED = "encrypted"
     HIDDEN = "hidden"
     LINK = "links"
-    MISSING_OFFICE_PACKAGE = "need a package (pip install 'sift-rerank[office]')"
-    MISSING_PACKAGE = "need a package (pip install 'sift-rerank[files]')"
+    MISSING_OFFICE_PACKAGE = f"need a package ({add_command('sift-rerank[office]')})"
+    MISSING_PACKAGE = f"need a package ({add_command('sift-rerank[files]')})"
     NO_TEXT = "no text in it (scanned pages?)"
     TOO_COSTLY = "took too long or too much memory to read"
     TOO_LARGE = "too large"
