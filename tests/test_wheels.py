@@ -225,9 +225,8 @@ def test_a_runner_of_tools_searches_a_small_folder(run_once, tmp_path):
     assert run_once("cli", "--version").stdout == "sift-rerank 0.1.0\n"
     lacking = run_once("cli", "index", ".")
     assert lacking.returncode == 2
-    assert re.search(r"`(uvx|pipx run) --with 'sift-rerank\[\w+\]'`", lacking.stderr), (
-        lacking.stderr
-    )
+    named = re.search(r"`(uvx|pipx run) --with 'sift-rerank\[\w+\]'`", lacking.stderr)
+    assert named, lacking.stderr
     shutil.copytree(ROOT / "docs/start", tmp_path / "docs")
     indexed = run_once("cli,demo,faiss", "index", "docs")
     assert indexed.returncode == 0, indexed.stderr

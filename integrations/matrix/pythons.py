@@ -49,6 +49,7 @@ class Round:
         uv: The program.
         constraints: A file that pins torch and the four distributions.
         cuda: Whether CUDA's packages are installed too.
+        pip: Whether pip installs the extras of a distribution together.
         said: Why cells are not what they should be, in order.
     """
 
@@ -56,6 +57,7 @@ class Round:
     uv: str
     constraints: Path
     cuda: bool
+    pip: bool
     said: list[str] = field(default_factory=list)
 
 
@@ -75,6 +77,7 @@ def main() -> int:
             uv=_uv(),
             constraints=constraints,
             cuda=arguments.cuda,
+            pip=not arguments.no_pip,
         )
         columns = [_column(this, version, chosen) for version in versions]
     print("\n" + _table(versions, columns))  # noqa: T201
@@ -87,6 +90,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="the folder of the wheels")
     parser.add_argument("--pythons", nargs="+", metavar="PYTHON", help="versions or programs")
     parser.add_argument("--only", nargs="+", choices=list(FOLDERS), metavar="NAME")
+    parser.add_argument("--no-pip", action="store_true", help="install by uv alone: minutes less")
     parser.add_argument("--cuda", action="store_true", help="install CUDA's packages too")
     return parser.parse_args()
 
@@ -141,7 +145,8 @@ def _column(this: Round, python: str, chosen: dict[str, dict[str, Any]]) -> dict
         *single, together = rows
         outcomes = {row: _by_uv(this, program, version, row) for row in single}
         installable = [row for row in single if outcomes[row] not in (RESOLVES, NO_WHEELS)]
-        column |= outcomes | {together: _by_pip(this, program, version, installable)}
+        by_pip = _by_pip(this, program, version, installable) if this.pip else "not asked"
+        column |= outcomes | {together: by_pip}
     return column
 
 
