@@ -189,28 +189,25 @@ def test_the_lines_of_the_readme_run(installed, wheels, tmp_path):
     assert finished.stdout == block["output"]
 
 
-RUNNERS = {
-    "uvx": lambda requirement: ("uvx", "--quiet", "--from", requirement),
-    "pipx": lambda requirement: ("pipx", "run", "--quiet", "--spec", requirement),
-}
+RUNNERS = {"uvx": ["--quiet", "--from"], "pipx": ["run", "--quiet", "--spec"]}
 
 
 @pytest.fixture(params=RUNNERS)
 def run_once(request, wheels, tmp_path):
-    """Runs `sift` of the wheel with extras in an environment for one run; caches stay apart."""
+    """Runs `sift` of the wheel with extras in an environment for one run."""
     program = Path(sys.executable).with_name(request.param)
     if not program.is_file():
         pytest.skip(f"needs {request.param}")
-    own = {"PIPX_HOME": "pipx", "UV_TOOL_DIR": "tools", "XDG_CACHE_HOME": "cache"}
+    own = {"PIPX_HOME": "pipx", "UV_TOOL_DIR": "tools"}  # no tool that is installed already
     environment = os.environ | {name: str(tmp_path / folder) for name, folder in own.items()}
     environment.pop("PYTHONPATH", None)
     environment["UV_CONSTRAINT"] = environment["PIP_CONSTRAINT"] = str(ROOT / "constraints.txt")
     environment["UV_FIND_LINKS"] = environment.get("PIP_FIND_LINKS", "").replace(" ", ",")
 
     def run(extras, *arguments):
-        _, *options = RUNNERS[request.param](f"{wheel(wheels, 'sift-rerank')}[{extras}]")
+        requirement = f"{wheel(wheels, 'sift-rerank')}[{extras}]"
         return subprocess.run(
-            [program, *options, "sift", *arguments],
+            [program, *RUNNERS[request.param], requirement, "sift", *arguments],
             check=False,
             capture_output=True,
             text=True,
