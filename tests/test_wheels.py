@@ -1,7 +1,11 @@
 """The four distributions, built and installed as a user would, into an empty environment."""
 
+import os
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from email import message_from_bytes
@@ -52,12 +56,11 @@ pytestmark = [pytest.mark.network, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
-    """A folder with the wheels of all, each built through its source distribution."""
-    folder = tmp_path_factory.mktemp("wheels")
-    for distribution in DISTRIBUTIONS.values():
-        source = str(distribution.folder)
-        command = [sys.executable, "-m", "build", "--outdir", str(folder), source]
-        subprocess.run(command, check=True, capture_output=True)
+    """A folder with the wheels of all, each built through its source distribution and checked."""
+    folder = tmp_path_factory.mktemp("wheels") / "dist"
+    command = ["make", "dist", f"DIST={folder}"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
@@ -119,7 +122,20 @@ def test_the_wheel_has_the_list_of_names_of_each_package(wheels):
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_each_wheel_says_what_it_is_and_its_description_renders(wheels, name):
+def test_each_source_distribution_has_what_a_build_needs_and_nothing_of_caches(wheels, name):
+    (path,) = wheels.glob(f"{name.replace('-', '_')}-*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {member.partition("/")[2] for member in archive.getnames()}
+    package = DISTRIBUTIONS[name].module.split(".")[0]
+    assert {"LICENSE", "README.md", "PKG-INFO", "pyproject.toml"} <= names
+    if name == "sift-rerank":
+        assert {"CHANGELOG.md", "CITATION.cff", "SECURITY.md"} <= names
+    assert {name.split("/")[0] for name in names if "/" in name} == {package}
+    assert not [name for name in names if "cache" in name.lower() and not name.endswith(".py")]
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_each_wheel_says_what_it_is_and_its_description_has_whole_addresses(wheels, name):
     metadata = described(wheels, name)
     assert metadata["Name"] == name
     assert metadata["Summary"]
@@ -132,6 +148,9 @@ def test_each_wheel_says_what_it_is_and_its_description_renders(wheels, name):
     assert html is not None
     assert "<h1" in html
     assert "<pre" in html
+    places = re.findall(r'(?:href|src)="([^"]*)"', html)
+    assert places
+    assert all(place.startswith(("https://", "#")) for place in places), places
 
 
 def test_it_imports_from_an_environment_of_its_own(installed, tmp_path):
@@ -168,3 +187,45 @@ def test_the_lines_of_the_readme_run(installed, wheels, tmp_path):
     finished = run(python, "-c", block["code"], cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout == block["output"]
+
+
+RUNNERS = {"uvx": ["--quiet", "--from"], "pipx": ["run", "--quiet", "--spec"]}
+
+
+@pytest.fixture(params=RUNNERS)
+def run_once(request, wheels, tmp_path):
+    """Runs `sift` of the wheel with extras in an environment for one run."""
+    program = Path(sys.executable).with_name(request.param)
+    if not program.is_file():
+        pytest.skip(f"needs {request.param}")
+    own = {"PIPX_HOME": "pipx", "UV_TOOL_DIR": "tools"}  # no tool that is installed already
+    environment = os.environ | {name: str(tmp_path / folder) for name, folder in own.items()}
+    environment.pop("PYTHONPATH", None)
+    environment["UV_CONSTRAINT"] = environment["PIP_CONSTRAINT"] = str(ROOT / "constraints.txt")
+    environment["UV_FIND_LINKS"] = environment.get("PIP_FIND_LINKS", "").replace(" ", ",")
+
+    def run(extras, *arguments):
+        requirement = f"{wheel(wheels, 'sift-rerank')}[{extras}]"
+        return subprocess.run(
+            [program, *RUNNERS[request.param], requirement, "sift", *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+        )
+
+    return run
+
+
+def test_a_runner_of_tools_searches_a_small_folder(run_once, tmp_path):
+    assert run_once("cli", "--version").stdout == "sift-rerank 0.1.0\n"
+    lacking = run_once("cli", "index", ".")
+    assert lacking.returncode == 2
+    named = re.search(r"`(uvx|pipx run) --with 'sift-rerank\[\w+\]'`", lacking.stderr)
+    assert named, lacking.stderr
+    shutil.copytree(ROOT / "docs/start", tmp_path / "docs")
+    indexed = run_once("cli,demo,faiss", "index", "docs")
+    assert indexed.returncode == 0, indexed.stderr
+    found = run_once("cli,demo,faiss", "search", "How do I index a folder?", "-n", "1")
+    assert "command-line.md" in found.stdout, found.stderr

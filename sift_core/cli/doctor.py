@@ -21,7 +21,7 @@ from sift_core.cli.settings import origin_of
 from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
 from sift_core.embedders.precision import eight_bit_instructions
 from sift_core.errors import SiftError, reason_of
-from sift_core.install_command import DISTRIBUTION, install_command
+from sift_core.installing import DISTRIBUTION, install_command
 from sift_core.processor import n_threads, thread_variable, usable_cpus
 
 SECRETS = (API_KEY_VARIABLE, flags.GENERATOR_KEY_VARIABLE, "HF_TOKEN")

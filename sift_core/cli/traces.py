@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sift_core.install_command import install_command
+from sift_core.installing import install_command
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

@@ -10,7 +10,7 @@ import pytest
 
 from sift_core.cli import run
 from sift_core.cli.application import _COMMANDS
-from sift_core.install_command import install_command
+from sift_core.installing import install_command
 
 HEAVY = {"numpy", "rich.progress", "torch", "faiss", "matplotlib", "qdrant_client", "transformers"}
 

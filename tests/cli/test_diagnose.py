@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sift_core.install_command import install_command
+from sift_core.installing import install_command
 from sift_core.types import Document
 
 SUBJECTS = ["bread", "rain", "chess", "trains", "whales", "glass", "violins", "taxes", "maps"]

@@ -16,7 +16,7 @@ from sift_core.documents import budget
 from sift_core.documents.chunk_length import CHARACTERS_A_TOKEN, MAX_TOKENS, chunker_for
 from sift_core.documents.updating import MEMORY_NAME
 from sift_core.files import json_checksum, seal
-from sift_core.install_command import install_command
+from sift_core.installing import install_command
 from sift_core.sources import FaissSource
 from sift_core.testing import HashingEmbedder
 from sift_core.types import Query

@@ -9,7 +9,7 @@ pytest.importorskip("mcp", reason="needs the extra mcp")
 
 from sift_core import Document
 from sift_core.cli.mcp import _as_client_starts, _name_of
-from sift_core.install_command import install_command
+from sift_core.installing import install_command
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from opentelemetry.util._once import Once
 
 from sift_core import Document
 from sift_core.cli.traces import sent_traces
-from sift_core.install_command import install_command
+from sift_core.installing import install_command
 from tests.cli.test_serve import a_whole_service, request_to
 from tests.traces import Collector, provided
 

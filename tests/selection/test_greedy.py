@@ -5,7 +5,7 @@ import pytest
 
 from sift_core import ContextSelector, LinearKernel, RBFKernel, SIFTSelector
 from sift_core.errors import InvalidInputError
-from sift_core.install_command import install_command
+from sift_core.installing import install_command
 from tests.selection.oracle import assert_same
 from tests.selection.oracle import random_pool as pool
 from tests.selection.test_backend import run

