@@ -159,6 +159,8 @@ class Service:
         embedder: The model of its vectors. Default: the engine's.
         selector: Ranks and searches. Default: the engine's for prompts, or `ContextSelector`.
         settings: Limits and times.
+        shared: A service of the same process whose queues, figures and end this one has.
+            Default: none.
     """
 
     def __init__(
@@ -168,8 +170,11 @@ class Service:
         embedder: Embedder | None,
         selector: Selector | None,
         settings: ServiceSettings,
+        *,
+        shared: Service | None = None,
     ) -> None:
-        self.settings, self.metrics = settings, Metrics()
+        self.settings = settings
+        self.metrics = Metrics() if shared is None else shared.metrics
         if engine is not None:
             source, embedder = source or engine.source, embedder or engine.embedder
             selector = selector or engine.options.selector
@@ -188,10 +193,33 @@ class Service:
             name = PurePath(engine.language_model.name).name.replace(":", "-")
             self.model_name = settings.model_name or name or "model"
         self.engine, self.source, self.selector = engine, source, selector
-        self.answers = self._queue("answers", settings.n_answers, WAITING_ANSWERS)
-        self.rankings = self._queue("rankings", settings.n_rankings, WAITING_RANKINGS)
         self.sessions = Sessions(settings.n_sessions, self.metrics)
-        self.stopping = threading.Event()
+        if shared is None:
+            self.answers = self._queue("answers", settings.n_answers, WAITING_ANSWERS)
+            self.rankings = self._queue("rankings", settings.n_rankings, WAITING_RANKINGS)
+            self.stopping = threading.Event()
+        else:
+            self.answers, self.rankings = shared.answers, shared.rankings
+            self.stopping = shared.stopping
+
+    def beside(self, source: CandidateSource, embedder: Embedder) -> Service:
+        """Return the service of another collection, with the same model, queues and limits.
+
+        What was learned or calibrated on the first collection does not count there.
+        """
+        engine = self.engine
+        if engine is not None:
+            from sift_core.answering.policy import VariancePolicy
+
+            engine = replace(
+                engine,
+                source=source,
+                embedder=embedder,
+                learning=replace(engine.learning, adapter=None),
+                policy=VariancePolicy(on_off_topic=engine.policy.on_off_topic),
+            )
+        named = replace(self.settings, model_name=self.model_name)
+        return Service(engine, source, embedder, self.selector, named, shared=self)
 
     def _queue(self, name: str, n_running: int, n_waiting_each: int) -> WorkQueue:
         queue = WorkQueue(n_running, n_waiting_each * n_running)
