@@ -1,6 +1,7 @@
 // The second tab: what nearest neighbours, MMR, hybrid search and SIFT found and missed.
 
 import { counted, folded, listed, make, placed } from "./dom.js";
+import { telling } from "./passages.js";
 import { search } from "./service.js";
 
 const SHORT = { nearest: "Nearest", mmr: "MMR", hybrid: "Hybrid", sift: "SIFT" };
@@ -14,8 +15,9 @@ const HOW = {
 /** Fill the tab for a question. */
 export async function showComparison(place, question, nSelect, signal) {
   place.replaceChildren(make("p", { class: "state", role: "status" }, "Comparing …"));
-  const { columns, candidates, rare_words: words } = await search(question, nSelect, { compare: true, signal });
+  const { columns, candidates, rare_words: rare } = await search(question, nSelect, { compare: true, signal });
   signal.throwIfAborted();
+  const words = rare.filter(({ word }) => telling([word]).length);
   const union = unionOf(columns);
   place.replaceChildren(
     make("h2", {}, question),

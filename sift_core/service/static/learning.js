@@ -28,7 +28,7 @@ export function offerLearning(turn) {
   }
 
   async function ask(signal) {
-    said.textContent = "Estimating how long it takes …";
+    said.textContent = "Estimating how long it takes. The first time this takes some seconds …";
     const time = await learningTime(model, turn.messages, signal);
     said.textContent =
       `Learning ${counted(time.n_chunks, "passage")} takes about ${duration(time.learning_s)}. ` +

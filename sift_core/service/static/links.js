@@ -5,7 +5,7 @@ import { button, counted, make } from "./dom.js";
 const SENTENCE = /[^\n]*?(?:[.!?:]["”')]*(?:\s*\[\d+(?:,\s*\d+)*\])*(?=\s)\s*|\n+|$)/g;
 const MARK = /\[(\d+(?:,\s*\d+)*)\]/g;
 const WORD = /[\p{L}\p{N}_]+/gu;
-const LEAST_SHARED = 0.5; // of a sentence's words, rare ones counting most
+const LEAST_SHARED = 2 / 3; // of a sentence's words, rare ones counting most. A guess.
 const FEWEST_WORDS = 4; // a shorter sentence says too little to be found again
 
 /** Return the sentences of a text; joined they are the text. */
@@ -73,7 +73,7 @@ export class Linker {
     this.done += sentence.length;
     if (found) this.counts.told += 1;
     if (!found?.positions.length) {
-      this.tail.before(make("span", found ? { class: "unfound", title: "No passage has most of these words." } : {}, sentence));
+      this.tail.before(make("span", found ? { class: "unfound", title: "No passage has two thirds of these words." } : {}, sentence));
       return;
     }
     this.counts.linked += 1;

@@ -3,14 +3,15 @@
 import { folded, listed, make, placed, titled } from "./dom.js";
 
 const ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth".split(" ");
-// Words that say nothing about why a passage was chosen.
+// English words that say nothing about a subject.
 const COMMON = new Set(
   ("a about all an and any are as at be been but by can do does for from had has have how i if in into is it its " +
     "me more most much my no not of on one only or our so some such than that the their them then there these they " +
     "this to was we were what when where which who why will with would you your").split(" "),
 );
 
-const telling = (words = []) => words.filter((word) => !COMMON.has(word));
+/** Return the words that say something about why a passage was chosen. */
+export const telling = (words = []) => words.filter((word) => !COMMON.has(word));
 const quoted = (words) => listed(words.map((word) => `“${word}”`));
 const passage = (rank) => (rank <= 10 ? `the ${ORDINALS[rank - 1]} passage` : `passage ${rank}`);
 

@@ -88,10 +88,9 @@ export class Turn {
     this.state.textContent = kinds.filter(Boolean).length ? `${kinds.filter(Boolean).join(", ")} …` : "Writing …";
   }
 
-  show(passages) {
+  show(passages, title = passages.length ? counted(passages.length, "passage") : "No passage") {
     this.passages = passages;
     this.list = passages.length ? listPassages(passages, this.id) : null;
-    const title = passages.length ? counted(passages.length, "passage") : "No passage";
     this.beside.replaceChildren(make("h3", {}, title), ...(this.list ? [this.list] : []));
   }
 
@@ -113,10 +112,10 @@ export class Turn {
 
   refused({ nearest }) {
     const near = nearest.map((one) => ({ ...one, ...named(one), is_near: true }));
-    this.show(near);
+    this.show(near, "The nearest passages");
     this.list = null; // a refusal comes from no passage
     this.linker.list = null;
-    const anyway = button("Answer from these passages anyway", async () => {
+    const anyway = button("Answer anyway", async () => {
       anyway.remove();
       this.text.replaceChildren();
       this.linker = null;
