@@ -174,7 +174,7 @@ class Service:
         shared: Service | None = None,
     ) -> None:
         self.settings = settings
-        self.metrics = Metrics() if shared is None else shared.metrics
+        self.metrics: Metrics = Metrics() if shared is None else shared.metrics
         if engine is not None:
             source, embedder = source or engine.source, embedder or engine.embedder
             selector = selector or engine.options.selector

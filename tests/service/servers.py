@@ -66,7 +66,7 @@ RERANK = {"query": "boat", "documents": ["a", "b"]}
 CHAT = {"model": "tiny:context", "messages": [{"role": "user", "content": "How to fold a boat?"}]}
 LONG = {**CHAT, "model": "tiny:fine_tune"}
 
-PATIENCE_S = 60.0  # of whoever asks or waits: all may take long on a busy machine
+PATIENCE_S = 300.0  # of whoever asks or waits: all may take long on a busy machine
 
 
 @contextmanager

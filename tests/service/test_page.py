@@ -77,7 +77,7 @@ def opened(browser):
 
 
 def ask(page, question=QUESTION, n=4):
-    page.get_by_label("Passages").fill(str(n))
+    page.get_by_label("Passages to read").fill(str(n))
     page.get_by_role("textbox", name="Question").fill(question)
     page.get_by_role("button", name="Ask", exact=True).click()
 
@@ -233,6 +233,7 @@ def test_methods_are_compared_when_the_tab_is_opened(opened, ranking_url):
         assert not any(body.get("compare") for body in bodies)
         page.get_by_role("tab", name="Compare methods").click()
         table = page.get_by_role("table", name="Who found which passage")
+        expect(table).to_be_visible()
         heads = table.get_by_role("columnheader").all_inner_texts()
         assert heads == ["Passage", "Nearest", "MMR", "Hybrid", "SIFT"]
         chunks = [chunk for column in columns.values() for chunk in column["chunks"]]
@@ -298,8 +299,8 @@ def test_nothing_is_learned_where_a_server_writes(opened, engine):
 
 
 def test_stop_ends_the_work_of_the_server(opened, engine):
-    endless = changed(engine, n_steps=10_000, cache=None)
-    with service(endless) as client, opened(client) as page:
+    long = changed(engine, n_steps=1000, cache=None)
+    with service(long) as client, opened(client) as page:
         ask(page)
         ended(page)
         expect(page.get_by_role("button", name="Stop", exact=True)).to_be_hidden()
