@@ -63,9 +63,9 @@ export class Linker {
   get summary() {
     const { told, linked } = this.counts;
     if (!told || !this.list) return "";
-    const rest = told - linked;
+    if (!linked) return "No sentence leads to a passage: check the answer.";
     const found = `${linked} of ${counted(told, "sentence")} ${linked === 1 ? "leads" : "lead"} to a passage.`;
-    return rest ? `${found} No passage has most words of the ${rest === told ? "answer" : "rest"}: check it.` : found;
+    return linked < told ? `${found} Check the rest.` : found;
   }
 
   add(sentence) {
