@@ -118,7 +118,7 @@ def test_columns_stand_beside_one_another_where_there_is_room(sift, monkeypatch)
     assert sum(line.count("σ² 0.") for line in wide) == 4
     assert max(map(len, wide)) <= 120
     assert max(map(len, narrow)) <= 80
-    nearest, _, chosen = "\n".join(narrow).split("\n\n")[:3]
+    nearest, _, _, chosen = "\n".join(narrow).split("\n\n")[:4]
     assert "+" not in nearest
     assert chosen.count("+0.") == 1  # shutil instead of the third gzip
 
