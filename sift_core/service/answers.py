@@ -193,7 +193,7 @@ class Answering:
         async with sessions.being_made(key):
             session = sessions.get(key)
             if session is not None and self._may_use(session.choice):
-                self._tell_choice(session.choice, is_known=True)
+                await self._tell_choice(session.choice, is_known=True)
                 return session, True
             # how its first answer is written is not how all will be
             request = replace(self._request, generation={})
@@ -212,7 +212,7 @@ class Answering:
     async def _opened(self, request: AnswerRequest, *, is_kept: bool) -> Session:
         """Return a new session; one that is kept has read its documents too."""
         choice = await self._engine.achoose(request)
-        self._tell_choice(choice, is_known=False)
+        await self._tell_choice(choice, is_known=False)
         learning = self._engine.learning
         settings = learning.settings.within(self._left() * LEARNING_SHARE)
         engine = replace(self._engine, learning=replace(learning, settings=settings))
@@ -222,9 +222,11 @@ class Answering:
             lambda go_on: opened(choice, on_step=self._on_loss(choice, go_on)),
         )
 
-    def _tell_choice(self, choice: Choice, *, is_known: bool) -> None:
-        passages = {"passages": passages_of(choice)} if self._with_passages else {}
-        self._events.put_nowait({**_chosen(choice, is_known=is_known), **passages})
+    async def _tell_choice(self, choice: Choice, *, is_known: bool) -> None:
+        event = _chosen(choice, is_known=is_known)
+        if self._with_passages:  # tokens are counted, which a server may take its time for
+            event["passages"] = await asyncio.to_thread(_passages, self._engine, choice)
+        self._events.put_nowait(event)
 
     def _on_loss(
         self, choice: Choice, go_on: Callable[[float], object]
@@ -272,15 +274,22 @@ def _chosen(choice: Choice, *, is_known: bool) -> dict[str, Any]:
     }
 
 
-def passages_of(choice: Choice) -> list[dict[str, Any]]:
-    """Return the texts that are read, or else learned, each once with why it was chosen."""
+def _passages(engine: AnswerEngine, choice: Choice) -> list[dict[str, Any]]:
+    """Return the texts that are read, or else learned, each once with why it was chosen.
+
+    Those that do not fit into the window are left out, so that marks in the answer count right.
+    """
     chosen = choice.read or choice.learned
     if chosen is None:
         return []
+    pool = used = chosen.chunks
+    if choice.read:
+        used = engine.answerer_for(choice).used(choice.query, pool)
+    keys, kept = pool.chunk_keys, set(used.chunk_keys)
     passages: dict[tuple[str, str], dict[str, Any]] = {}
-    pool = chosen.chunks
     for row, pick in enumerate(chosen.picks):
-        name, text = pool.document_ids[row], pool.texts[row]
-        about = {"id": name, **title_and_url(pool.metadata[row], name), "text": text, **pick.words}
-        passages.setdefault((name, text), about)
+        if keys[row] in kept:
+            name, text = keys[row]
+            about = title_and_url(pool.metadata[row], name)
+            passages.setdefault(keys[row], {"id": name, **about, "text": text, **pick.words})
     return [{"rank": rank, **one} for rank, one in enumerate(passages.values(), start=1)]
