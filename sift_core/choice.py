@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,9 +24,8 @@ from sift_core.passages import Passage, join_neighbors, single_passages
 from sift_core.places import Place
 from sift_core.pool_reading import PoolReading, read_pool
 from sift_core.progress import timed
-from sift_core.protocols import CandidateSource, Selector
+from sift_core.protocols import CandidateSource
 from sift_core.second_hop import SecondHop, second_hop
-from sift_core.selection.baselines import MMRSelector, NearestNeighborSelector
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.limits import LARGEST_BUDGET, Limits, takes
 from sift_core.selection.preferences import Preferences
@@ -38,9 +37,6 @@ from sift_core.types import CandidatePool, FloatArray, Query, Selection
 
 DEFAULTS = ChoiceOptions()
 _SELECTOR = ContextSelector()
-
-MMR_WEIGHT = 0.7  # of relevance: the middle one of those that `sift eval retrieval` measures
-TITLES = {"nearest": "nearest neighbours", "mmr": f"MMR, weight {MMR_WEIGHT}", "sift": "SIFT"}
 
 
 def choose(
@@ -78,20 +74,23 @@ def choose(
     pool = with_vectors(pool, set())
     warn_of_keys(pool, options)
     warn_of_one_vector(pool.document_ids, pool.texts, pool.embeddings)
-    chosen = _chosen(pool, query, options, room)
+    chosen = choose_checked(pool, query, options, room)
     warn_of_length(chosen, options)
     return chosen
 
 
 @traced(spans.select_span, spans.selected)
-def _chosen(
+def choose_checked(
     pool: CandidatePool,
     query: Query,
     options: ChoiceOptions,
     room: int | None = None,
     n_known: int = 0,
 ) -> Chosen:
-    """Return what `choose` does, of candidates with vectors; of `n_known` it is silent."""
+    """Return what `choose` does, of candidates with vectors that were checked before.
+
+    Of the first `n_known` it has no warning.
+    """
     places: Sequence[Place] = ()
     if options.max_per_document is not None or options.merge_neighbors:
         places = [pool.place(row, options.document_key) for row in range(len(pool))]
@@ -203,7 +202,7 @@ def search(
         with timed(timings, "select"):
             record = hop.record(chosen, pool)
             if record.n_new:
-                chosen = _chosen(pool, query, options, room, record.first_row)
+                chosen = choose_checked(pool, query, options, room, record.first_row)
         chosen = replace(chosen, hop=record)
     return replace(chosen, timings=timings)
 
@@ -256,7 +255,7 @@ async def asearch(
             record = hop.record(chosen, pool)
             if record.n_new:
                 chosen = await in_thread(
-                    partial(_chosen, pool, query, options, room, record.first_row)
+                    partial(choose_checked, pool, query, options, room, record.first_row)
                 )
         chosen = replace(chosen, hop=record)
     return replace(chosen, timings=timings)
@@ -270,27 +269,6 @@ def _check_search(query: object, options: object) -> None:
     """
     check_instance("query", query, Query)
     check_instance("options", options, ChoiceOptions)
-
-
-def compare_methods(chosen: Chosen, n_select: int) -> Mapping[str, Chosen]:
-    """Return what each method of `TITLES` chooses from the candidates of a choice, it the last.
-
-    MMR is the one that `sift eval retrieval` measures, so that a user who goes on to measure
-    meets the same method. Both go by embeddings alone, whatever the choice went by.
-
-    Args:
-        chosen: The choice.
-        n_select: How many chunks the others choose, >= 1.
-    """
-    selectors: dict[str, Selector] = {
-        "nearest": NearestNeighborSelector(),
-        "mmr": MMRSelector(relevance_weight=MMR_WEIGHT),
-    }
-    others = {}
-    for name, one in selectors.items():
-        options = ChoiceOptions(n_select=n_select, words=0, selector=one)
-        others[name] = _chosen(chosen.pool, chosen.query, options)
-    return {**others, "sift": chosen}
 
 
 def _first_choice(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sift_core import ChoiceOptions, Query, choose, search
-from sift_core.choice import compare_methods
+from sift_core.comparison import compare_methods
 from sift_core.errors import (
     CandidateSourceError,
     EmptyEntryWarning,

@@ -11,7 +11,6 @@ import typer
 from rich.columns import Columns
 from rich.text import Text
 
-from sift_core.choice import TITLES, compare_methods
 from sift_core.choice import search as search_source
 from sift_core.cli import options as flags
 from sift_core.cli.output import (
@@ -25,6 +24,7 @@ from sift_core.cli.output import (
 )
 from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line
+from sift_core.comparison import TITLES, compare_methods
 from sift_core.embedders.unrelated import baseline_of
 from sift_core.errors import InvalidInputError, MissingKeyWarning
 from sift_core.explanation import Chosen, explained

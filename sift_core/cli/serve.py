@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -15,10 +16,16 @@ from sift_core.addresses import is_loopback
 from sift_core.cli import options as flags
 from sift_core.cli.engine import load_engine
 from sift_core.cli.output import Terminal
-from sift_core.cli.stores import open_with_embedder
+from sift_core.cli.stores import (
+    DEFAULT_COLLECTION,
+    OpenedIndex,
+    StoreAddress,
+    open_with_embedder,
+)
 from sift_core.cli.traces import sent_traces
 from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
+from sift_core.protocols import CandidateSource, Embedder
 from sift_core.service.server import listener_at, serve_at
 from sift_core.service.settings import KEY_VARIABLE, ServiceSettings, key_of
 
@@ -136,6 +143,14 @@ def serve(
         str | None,
         typer.Option(help="What clients call the model; the end of its name if left out."),
     ] = None,
+    also_store: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Another store to ask; may come several times. --embedder counts for it where it "
+            "records none, --text-key and --vector-name do not.",
+        ),
+    ] = None,
     *,
     layout: flags.StoreLayout,
     options: ChoiceOptions,
@@ -181,6 +196,7 @@ def serve(
             store=store,
             model=None if no_model else model,
             embedder=embedder,
+            also_store=also_store or (),
             layout=layout,
             options=options,
             answers=answers,
@@ -205,6 +221,7 @@ def opened_app(
     store: str = flags.DEFAULT_STORE,
     model: str | None = flags.DEFAULT_MODEL,
     embedder: str | None = None,
+    also_store: Sequence[str] = (),
     layout: flags.StoreLayout,
     options: ChoiceOptions,
     answers: flags.AnswerOptions,
@@ -217,6 +234,7 @@ def opened_app(
         store: Address of the index.
         model: Id or folder. With None the service only ranks, searches and embeds.
         embedder: The embedding model. Default: the one that the index names.
+        also_store: Addresses of further stores, each a collection beside the first.
         layout: How to read a collection that another tool filled. Also by name, as the flags of
             `sift serve`, like the next three.
         options: What the choice of chunks for a prompt obeys, unless a request says otherwise.
@@ -254,8 +272,47 @@ def opened_app(
             )
             if server is not None:
                 engine = engine_of_server(engine, server, app.vllm_max_rank)
+        others = [
+            stack.enter_context(open_with_embedder(one, None, unrecorded=embedder))
+            for one in also_store
+        ]
         stack.enter_context(sent_traces())
-        yield create_app(engine, source=opened.source, embedder=opened.embedder, settings=settings)
+        yield create_app(
+            engine,
+            source=opened.source,
+            embedder=opened.embedder,
+            settings=settings,
+            name=collection_name(opened.address),
+            collections=_by_name(others),
+        )
+
+
+def collection_name(address: StoreAddress) -> str:
+    """Return what readers call an index: the end of its folder, or Qdrant's collection.
+
+    Signs that no path of a URL should have become hyphens.
+    """
+    name = address.collection
+    if address.kind == "faiss" or (name == DEFAULT_COLLECTION and not address.is_server):
+        name = Path(address.location).resolve().name
+    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip(".-")[:100] or "index"
+
+
+def _by_name(opened: Sequence[OpenedIndex]) -> dict[str, tuple[CandidateSource, Embedder]]:
+    """Return further collections by name.
+
+    Raises:
+        InvalidInputError: If two have the same name.
+    """
+    named: dict[str, tuple[CandidateSource, Embedder]] = {}
+    for address, source, embedder in opened:
+        name = collection_name(address)
+        if name in named:
+            raise InvalidInputError(
+                f"two stores are called {name!r}, by the ends of their addresses; rename a folder"
+            )
+        named[name] = (source, embedder)
+    return named
 
 
 def _settings(

@@ -18,6 +18,7 @@ from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import cancellable, run_in_worker
 from sift_core.explanation import number_or_none
 from sift_core.service.errors import RefusedError, stopping
+from sift_core.service.metadata import title_and_url
 from sift_core.service.state import Service
 from sift_core.sources.filtered import FilteredSource
 from sift_core.types import Query
@@ -84,6 +85,7 @@ class Answering:
         request: From `fit_to_window`.
         session_key: Names a conversation that learns once. Two questions with the same key get
             the same documents. Default: None, for a question of its own.
+        with_passages: Whether the event of the choice has the texts. Default: False.
 
     Raises:
         RefusedError: If the queue is full.
@@ -95,7 +97,10 @@ class Answering:
         engine: AnswerEngine,
         request: AnswerRequest,
         session_key: Hashable | None = None,
+        *,
+        with_passages: bool = False,
     ) -> None:
+        self._with_passages = with_passages
         self._service, self._engine = service, engine
         self._request, self._session_key = request, session_key
         self._deadline = time.monotonic() + service.settings.timeout_s
@@ -188,7 +193,7 @@ class Answering:
         async with sessions.being_made(key):
             session = sessions.get(key)
             if session is not None and self._may_use(session.choice):
-                self._events.put_nowait(_chosen(session.choice, is_known=True))
+                await self._tell_choice(session.choice, is_known=True)
                 return session, True
             # how its first answer is written is not how all will be
             request = replace(self._request, generation={})
@@ -207,7 +212,7 @@ class Answering:
     async def _opened(self, request: AnswerRequest, *, is_kept: bool) -> Session:
         """Return a new session; one that is kept has read its documents too."""
         choice = await self._engine.achoose(request)
-        self._events.put_nowait(_chosen(choice, is_known=False))
+        await self._tell_choice(choice, is_known=False)
         learning = self._engine.learning
         settings = learning.settings.within(self._left() * LEARNING_SHARE)
         engine = replace(self._engine, learning=replace(learning, settings=settings))
@@ -216,6 +221,12 @@ class Answering:
             engine.language_model.submit,
             lambda go_on: opened(choice, on_step=self._on_loss(choice, go_on)),
         )
+
+    async def _tell_choice(self, choice: Choice, *, is_known: bool) -> None:
+        event = _chosen(choice, is_known=is_known)
+        if self._with_passages:  # tokens are counted, which a server may take its time for
+            event["passages"] = await asyncio.to_thread(_passages, self._engine, choice)
+        self._events.put_nowait(event)
 
     def _on_loss(
         self, choice: Choice, go_on: Callable[[float], object]
@@ -261,3 +272,24 @@ def _chosen(choice: Choice, *, is_known: bool) -> dict[str, Any]:
         "n_learned": 0 if choice.learned is None else len(choice.learned),
         "is_known": is_known,
     }
+
+
+def _passages(engine: AnswerEngine, choice: Choice) -> list[dict[str, Any]]:
+    """Return the texts that are read, or else learned, each once with why it was chosen.
+
+    Those that do not fit into the window are left out, so that marks in the answer count right.
+    """
+    chosen = choice.read or choice.learned
+    if chosen is None:
+        return []
+    pool = used = chosen.chunks
+    if choice.read:
+        used = engine.answerer_for(choice).used(choice.query, pool)
+    keys, kept = pool.chunk_keys, set(used.chunk_keys)
+    passages: dict[tuple[str, str], dict[str, Any]] = {}
+    for row, pick in enumerate(chosen.picks):
+        if keys[row] in kept:
+            name, text = keys[row]
+            about = title_and_url(pool.metadata[row], name)
+            passages.setdefault(keys[row], {"id": name, **about, "text": text, **pick.words})
+    return [{"rank": rank, **one} for rank, one in enumerate(passages.values(), start=1)]

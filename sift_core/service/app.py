@@ -24,8 +24,10 @@ except ImportError as error:
 
 from sift_core.protocols import CandidateSource, Embedder, Selector
 from sift_core.selection.backend import load_compiled
+from sift_core.service.collections import collections_router
 from sift_core.service.errors import RefusedError
 from sift_core.service.guard import Guard
+from sift_core.service.learning_time import learning_time_router
 from sift_core.service.openai import openai_router
 from sift_core.service.rerank import rerank_router
 from sift_core.service.search import search_router
@@ -54,6 +56,7 @@ _TYPES = {
     ".js": "text/javascript",  # a browser runs no module of the type that some systems guess
     ".svg": "image/svg+xml",
 }
+ROUTERS = (openai_router, learning_time_router, rerank_router, search_router)
 _MAX_QUOTED = 200  # characters of what arrived, in an error
 
 
@@ -64,6 +67,8 @@ def create_app(
     embedder: Embedder | None = None,
     selector: Selector | None = None,
     settings: ServiceSettings | None = None,
+    name: str = "documents",
+    collections: Mapping[str, tuple[CandidateSource, Embedder]] | None = None,
 ) -> FastAPI:
     """Return the service as an application for Uvicorn or any other ASGI server.
 
@@ -75,8 +80,13 @@ def create_app(
         embedder: The model that embedded the source's documents; the engine's if None.
         selector: Ranks and searches; the engine's for prompts if None.
         settings: Keys, limits and times; the defaults if None.
+        name: What readers call the source. Default: "documents".
+        collections: Further sources by name, each with the embedder of its documents. One named
+            "notes" has all routes of a model or a source again under /collections/notes/, and the
+            same model, queues and limits. Default: none.
 
     Raises:
+        InvalidInputError: If a name of a collection cannot stand in a path, or comes twice.
         MissingDependencyError: If the extra `serve` is not installed.
 
     Example:
@@ -98,8 +108,17 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
-    for routes in (status_router, openai_router, rerank_router, search_router):
+    app.include_router(status_router(service))
+    app.include_router(collections_router([name, *(collections or {})]))
+    for routes in ROUTERS:
         app.include_router(routes(service))
+    for one, (its_source, its_embedder) in (collections or {}).items():
+        beside = service.beside(its_source, its_embedder)
+        for routes in ROUTERS:
+            # The same as those above, which the schema has.
+            app.include_router(
+                routes(beside), prefix=f"/collections/{one}", include_in_schema=False
+            )
     page = _add_page(app)
     app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(HTTPException, _refuse)

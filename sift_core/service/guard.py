@@ -257,7 +257,7 @@ def _in_dialect(path: str, refused: RefusedError) -> JsonAnswer:
         if path == "/rerank":  # 422 as Jina and TEI have it; TEI's 424: the model failed
             status = {400: 422, 500: 424}.get(status, status)
             body |= {"error": message, "error_type": _TEI_TYPES.get(status, "Validation")}
-    elif path.startswith("/v1/"):
+    elif "/v1/" in path:  # also behind the path of a collection
         body = {"error": openai_error(refused)}
     return JsonAnswer(body, status, headers)
 

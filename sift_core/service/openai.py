@@ -149,7 +149,7 @@ async def _answered(service: Service, body: ChatRequest, mode: ModeName | None) 
     assert engine is not None  # or the model would have no name
     request = await fit_to_window(service, engine, _asked(service, body, mode))
     key = session_key(body.sift, request)
-    begins = [lambda: Answering(service, engine, request, key)]
+    begins = [lambda: Answering(service, engine, request, key, with_passages=body.sift.passages)]
     shapes = [Shape(model=body.model, is_chat=True, ignored=body.ignored)]
     if body.stream:
         return EventStream(begins, shapes, wants_usage=body.wants_usage)

@@ -49,6 +49,8 @@ class Sift(ChoiceBody):
     """Length of the answer, for clients that cannot send OpenAI's own field."""
     latency_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Seconds after which no training step begins."""
+    passages: bool = False
+    """Send with the event `chosen` of a stream the texts that are used, and why each was chosen."""
     session: str | None = Field(default=None, min_length=1, max_length=128)
     """Name of a conversation that learns once. Later questions find the model as it is then."""
 

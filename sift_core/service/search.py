@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
-from sift_core.choice import TITLES, asearch, compare_methods
+from sift_core.choice import asearch
 from sift_core.choice_spans import embeddings_span
+from sift_core.comparison import TITLES, compare_methods, rare_words
 from sift_core.errors import SiftError
 from sift_core.explanation import Chosen
 from sift_core.option_fields import LIVE, with_option_fields
@@ -56,7 +58,9 @@ class SearchRequest(ChoiceBody):
     kernel: Literal["auto", "rbf", "linear"] = "auto"
     noise_variance: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     compare: bool = Field(
-        default=False, description="Nearest neighbours and MMR beside what is chosen."
+        default=False,
+        description="Nearest neighbours, MMR and hybrid search by rank beside what is chosen, and "
+        "where each has the rare words of the query.",
     )
 
 
@@ -110,9 +114,12 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     def columns() -> dict[str, Any]:
         """Return the records of each method's choice, by its name; "sift" is the last."""
         each: Mapping[str, Chosen] = {"sift": chosen}
+        words = {}
         if request.compare:
             each = compare_methods(chosen, options.n_select)
-        return {name: {"title": TITLES[name], **_record(one)} for name, one in each.items()}
+            words = {"rare_words": [asdict(one) for one in rare_words(chosen, each)]}
+        named = {name: {"title": TITLES[name], **_record(one)} for name, one in each.items()}
+        return {"columns": named, **words}
 
     found = await service.in_thread("select", columns)
     service.metrics.stages({"fetch": chosen.timings["fetch"]})
@@ -129,7 +136,7 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
             }
             for i, name in enumerate(pool.document_ids)
         ],
-        "columns": found,
+        **found,
         "notes": notes,
         "timings": {"embed": embed_s, **chosen.timings},
     }

@@ -159,6 +159,8 @@ class Service:
         embedder: The model of its vectors. Default: the engine's.
         selector: Ranks and searches. Default: the engine's for prompts, or `ContextSelector`.
         settings: Limits and times.
+        shared: A service of the same process whose queues, figures and end this one has.
+            Default: none.
     """
 
     def __init__(
@@ -168,9 +170,11 @@ class Service:
         embedder: Embedder | None,
         selector: Selector | None,
         settings: ServiceSettings,
+        *,
+        shared: Service | None = None,
     ) -> None:
         self.settings: ServiceSettings = settings
-        self.metrics: Metrics = Metrics()
+        self.metrics: Metrics = Metrics() if shared is None else shared.metrics
         if engine is not None:
             source, embedder = source or engine.source, embedder or engine.embedder
             selector = selector or engine.options.selector
@@ -191,10 +195,36 @@ class Service:
         self.engine: AnswerEngine | None = engine
         self.source: CandidateSource | None = source
         self.selector: Selector | None = selector
-        self.answers: WorkQueue = self._queue("answers", settings.n_answers, WAITING_ANSWERS)
-        self.rankings: WorkQueue = self._queue("rankings", settings.n_rankings, WAITING_RANKINGS)
         self.sessions: Sessions = Sessions(settings.n_sessions, self.metrics)
-        self.stopping: threading.Event = threading.Event()
+        self.answers: WorkQueue
+        self.rankings: WorkQueue
+        self.stopping: threading.Event
+        if shared is None:
+            self.answers = self._queue("answers", settings.n_answers, WAITING_ANSWERS)
+            self.rankings = self._queue("rankings", settings.n_rankings, WAITING_RANKINGS)
+            self.stopping = threading.Event()
+        else:
+            self.answers, self.rankings = shared.answers, shared.rankings
+            self.stopping = shared.stopping
+
+    def beside(self, source: CandidateSource, embedder: Embedder) -> Service:
+        """Return the service of another collection, with the same model, queues and limits.
+
+        What was learned or calibrated on the first collection does not count there.
+        """
+        engine = self.engine
+        if engine is not None:
+            from sift_core.answering.policy import VariancePolicy
+
+            engine = replace(
+                engine,
+                source=source,
+                embedder=embedder,
+                learning=replace(engine.learning, adapter=None),
+                policy=VariancePolicy(on_off_topic=engine.policy.on_off_topic),
+            )
+        named = replace(self.settings, model_name=self.model_name)
+        return Service(engine, source, embedder, self.selector, named, shared=self)
 
     def _queue(self, name: str, n_running: int, n_waiting_each: int) -> WorkQueue:
         queue = WorkQueue(n_running, n_waiting_each * n_running)

@@ -111,10 +111,10 @@ def test_adaptive_fetches_beyond_the_copies(record):
     assert plain["n_redundant"] > adaptive["n_redundant"] == 0
 
 
-def test_a_comparison_has_the_nearest_neighbours_mmr_and_sift(store, minilm, record):
+def test_a_comparison_has_every_method(store, minilm, record):
     arguments = ["search", QUESTION, "-n", "3", "--compare"]
     columns = record(*arguments, "--words", "0")["columns"]
-    assert list(columns) == ["nearest", "mmr", "sift"]
+    assert list(columns) == ["nearest", "mmr", "hybrid", "sift"]
     texts = {name: [chunk["text"] for chunk in columns[name]["chunks"]] for name in columns}
     query, pool = pool_of(store, minilm)
     nearest = np.argsort(-pool.similarities, kind="stable")[:3]
@@ -142,13 +142,13 @@ def test_columns_stand_beside_one_another_where_there_is_room(sift, monkeypatch)
     wide = lines_of(sift(*arguments).out)
     monkeypatch.setenv("COLUMNS", "80")
     narrow = lines_of(sift(*arguments).out)
-    titles = ["nearest neighbours", "MMR, weight 0.7", "SIFT"]
+    titles = ["nearest neighbours", "MMR, weight 0.7", "hybrid, by rank", "SIFT"]
     assert all(title in wide[0] for title in titles)
     assert [line for line in narrow if line in titles] == titles
-    assert sum(line.count("σ² 0.") for line in wide) == 3
+    assert sum(line.count("σ² 0.") for line in wide) == 4
     assert max(map(len, wide)) <= 120
     assert max(map(len, narrow)) <= 80
-    nearest, _, chosen = "\n".join(narrow).split("\n\n")[:3]
+    nearest, _, _, chosen = "\n".join(narrow).split("\n\n")[:4]
     assert "+" not in nearest
     assert chosen.count("+0.") == 1  # shutil instead of the third gzip
 

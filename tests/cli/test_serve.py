@@ -106,7 +106,7 @@ def test_there_are_few_flags():
 
     command = _UnloadedCommand(name="serve", help="").load()
     flags = [one for one in command.params if not one.hidden]
-    assert len(flags) <= 18
+    assert len(flags) <= 19
 
 
 @contextmanager
@@ -166,6 +166,28 @@ def test_a_whole_service_starts_from_an_index_and_ends_on_ctrl_c(filled, random_
             request.add_header("authorization", "Bearer secret")
             with urllib.request.urlopen(request, timeout=300) as answer:
                 assert len(json.load(answer)["sift"]["sources"]) == n_sources
+
+
+@pytest.mark.slow
+def test_further_stores_are_collections_named_by_their_folders(filled, fill):
+    fill("faiss:my notes", [Document(document_id="c", text="Paint a boat.")])
+    with a_whole_service(filled, "--no-model", "--also-store", "faiss:my notes") as address:
+        with urllib.request.urlopen(f"{address}/collections", timeout=300) as answer:
+            listed = json.load(answer)["data"]
+        assert [one["name"] for one in listed] == ["sift", "my-notes"]
+        texts = []
+        for one in listed:
+            request = request_to(f"{address}/{one['path']}search", {"query": "boat"})
+            with urllib.request.urlopen(request, timeout=300) as answer:
+                chunks = json.load(answer)["columns"]["sift"]["chunks"]
+            texts.append({chunk["text"] for chunk in chunks})
+        assert texts == [{"Fold a boat.", "Boil the water."}, {"Paint a boat."}]
+
+
+def test_two_stores_of_one_name_are_refused(filled, fill, refusal):
+    fill("faiss:other/.sift", [Document(document_id="c", text="Paint a boat.")])
+    arguments = ["--no-model", "--also-store", "faiss:other/.sift"]
+    assert "needs a name of its own" in refusal("serve", "--port", "0", *arguments)
 
 
 @pytest.mark.slow

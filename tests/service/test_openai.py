@@ -1,7 +1,9 @@
 """OpenAI's own client against the service."""
 
+import json
 from dataclasses import replace
 
+import httpx
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from sift_core.answering import learn_collection
 from sift_core.service import create_app
 from sift_core.token_estimate import estimated_tokens
 from tests.engines import changed
-from tests.service.servers import PATIENCE_S, SETTINGS, serving
+from tests.service.servers import CHAT, PATIENCE_S, SETTINGS, serving
 
 openai = pytest.importorskip("openai", reason="a client of the service")
 
@@ -415,3 +417,20 @@ def test_marks_are_annotations_of_their_own_span(ask, engine, embedder, source):
     ]
     assert answer.sift["unknown_marks"] == [7]
     assert ask().sift["citations"] == []
+
+
+def test_a_stream_tells_the_passages_that_are_read_before_the_text(url):
+    body = {**CHAT, "stream": True, "sift": {"n_context": 8, "passages": True}}
+    events = []
+    with httpx.stream(
+        "POST", f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S
+    ) as answer:
+        for line in answer.iter_lines():
+            if line.startswith("data: {"):
+                events.append(json.loads(line.removeprefix("data: ")))
+    chosen = next(one for one in events if one.get("sift", {}).get("event") == "chosen")
+    told = chosen["sift"]["passages"]
+    sources = events[-1]["sift"]["sources"]
+    assert [one["id"] for one in told] == [one["id"] for one in sources]
+    assert len(told) > 1
+    assert told[0].keys() >= {"rank", "title", "url", "text", "shares"}

@@ -9,6 +9,7 @@ import pytest
 from sift_core import ChoiceOptions, InMemorySource, MMRSelector, Query, explain
 from sift_core.choice import search as search_in_process
 from sift_core.repeats import COPY_COSINE
+from sift_core.selection.words import pool_words
 from sift_core.sources.content_ids import content_id
 from sift_core.sources.metadata_filters import filter_for
 from sift_core.sources.multi_query import queries_of
@@ -75,7 +76,7 @@ def test_a_file_gives_as_many_chunks_as_are_asked_for(embedder):
 
 def test_methods_stand_side_by_side_and_copies_show(search, embedder, source):
     columns = search(n_select=4, compare=True)["columns"]
-    assert list(columns) == ["nearest", "mmr", "sift"]
+    assert list(columns) == ["nearest", "mmr", "hybrid", "sift"]
     assert columns["nearest"]["n_copies"] == 1
     assert columns["sift"]["n_copies"] == 0
     for column in columns.values():
@@ -273,3 +274,34 @@ def test_a_nested_key_means_the_same_in_every_store(conditions, expected):
         query = Query(text="", embedding=np.ones(6))
         pool = source.fetch(query, 6, filter=filter_for(source, conditions))
         assert {int(name) for name in pool.document_ids} == expected
+
+
+def test_hybrid_search_joins_the_ranks_by_vector_and_by_words(search, embedder, source):
+    """By hand: 1 / (60 + rank) by cosine, and as much again for a text with words of the query."""
+    found = search(query="cold water river", n_select=4, compare=True)
+    query = Query(text="cold water river", embedding=embedder.embed_query("cold water river"))
+    pool = source.fetch(query, 200)
+    by_words = pool_words(list(pool.texts), [query.text]).question[0]
+    scores = {}
+    for values in (pool.similarities, by_words):
+        for rank, row in enumerate(np.argsort(-values, kind="stable").tolist(), start=1):
+            if values is pool.similarities or values[row] > 0:
+                name = pool.document_ids[row]
+                scores[name] = scores.get(name, 0) + 1 / (60 + rank)
+    best = sorted(scores, key=scores.get, reverse=True)[:4]
+    chunks = found["columns"]["hybrid"]["chunks"]
+    assert [one["document_id"] for one in chunks] == best
+    assert best[0] == "doc-6"  # "the river has cold water"
+
+
+def test_a_comparison_says_where_the_rare_words_are(search):
+    found = search(query="river of wax in Peru", n_select=2, compare=True)
+    words = {one["word"]: one for one in found["rare_words"]}
+    assert words["peru"]["n_candidates"] == 0
+    assert words["wax"]["n_candidates"] == words["river"]["n_candidates"] == 1
+    for word in ("river", "wax"):
+        for name, column in found["columns"].items():
+            ranks = [one["rank"] for one in column["chunks"] if word in one["text"]]
+            assert words[word]["ranks"][name] == ranks
+    assert any(words["wax"]["ranks"].values())
+    assert "rare_words" not in search()

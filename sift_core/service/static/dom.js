@@ -4,15 +4,15 @@
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children.filter((child) => child !== null)); // a string becomes a text node
+  // A string becomes a text node.
+  element.append(...children.filter((child) => child || child === 0));
   return element;
 }
 
-/** Return an SVG element. */
-export function draw(tag, attributes = {}, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
+/** Return a button that does something when it is pressed. */
+export function button(text, onClick, attributes = {}) {
+  const element = make("button", { type: "button", ...attributes }, text);
+  element.addEventListener("click", onClick);
   return element;
 }
 
@@ -22,23 +22,39 @@ export function titled(title, address) {
   return make("a", { href: address, target: "_blank", rel: "noopener noreferrer" }, title);
 }
 
-/** Return the last heading of a title such as "file > part > section", and what stands before. */
-export function parted(title) {
+/** Return the last heading of a title such as "file > part > section", and its file and parts. */
+export function placed({ title, url }) {
   const parts = title.split(" > ");
-  return [parts.at(-1), parts.slice(0, -1).join(" > ")];
+  const file = /^https?:\/\//i.test(url) ? new URL(url).host + new URL(url).pathname : url;
+  return { heading: parts.at(-1), place: [file, ...parts.slice(1, -1)].filter(Boolean).join(" › ") };
 }
 
-export const fixed = (number, digits = 2) =>
-  number === null ? "?" : number.toFixed(digits).replace("-", "−");
+/** Return a text of which the first lines are shown, the rest on demand. */
+export function folded(text) {
+  const body = text.replace(/^\s*#+ .*\n/, "").trim() || text; // its heading is in the title
+  return make(
+    "details",
+    {},
+    make(
+      "summary",
+      {},
+      make("span", { class: "start" }, body.slice(0, 300).replace(/\s+/g, " ")),
+      make("span", { class: "less" }, "Fold the text"),
+    ),
+    make("div", { class: "whole" }, text),
+  );
+}
 
 export const counted = (n, word, plural = `${word}s`) =>
   `${n.toLocaleString("en")} ${n === 1 ? word : plural}`;
 
-/** Return seconds with as many digits as mean something. */
-export const seconds = (number) =>
-  number < 0.0995 ? `${Math.max(1, Math.round(number * 1000))} ms` : `${fixed(number, 1)} s`;
+/** Return words as "a", "a and b", "a, b and c". */
+export const listed = (words) =>
+  words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
 
-export const spelledTimings = (timings) =>
-  Object.entries(timings)
-    .map(([stage, time]) => `${stage.replaceAll("_", " ")} ${seconds(time)}`)
-    .join(" · ");
+/** Return seconds in the words of a person. */
+export function duration(seconds) {
+  if (seconds < 1.5) return "a second";
+  if (seconds < 90) return `${Math.round(seconds)} seconds`;
+  return `${Math.round(seconds / 60)} minutes`;
+}

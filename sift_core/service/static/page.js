@@ -1,15 +1,18 @@
-// The form, and what follows from a question: columns, the curve, two answers.
+// The form and the conversation: each question becomes a turn, the tab compares for the last one.
 
-import { writeAnswer } from "./answers.js";
-import { showColumns } from "./columns.js";
-import { showVariances } from "./curve.js";
-import { counted, seconds } from "./dom.js";
-import { Failure, isStopped, languageModel, search, useKey } from "./service.js";
+import { showComparison } from "./compare.js";
+import { make } from "./dom.js";
+import { Failure, collections, isStopped, languageModel, useCollection, useKey } from "./service.js";
+import { connectTabs } from "./tabs.js";
+import { Turn } from "./turn.js";
 
+const N_REMEMBERED = 3; // turns: each that the model reads again delays the next answer
 const at = (id) => document.getElementById(id);
-const [question, key, stop] = [at("question"), at("key"), at("stop")];
+const [question, key, stop, place] = [at("question"), at("key"), at("stop"), at("compare")];
+let turns = [];
 let current = null; // what ends the question that is being answered
-let endCurve = () => {};
+let comparing = null; // what ends the comparison
+let compared = null; // the turn that the second tab shows
 
 const say = (text) => {
   at("progress").textContent = text;
@@ -17,22 +20,39 @@ const say = (text) => {
 
 async function ask() {
   const text = question.value.trim();
-  current?.abort();
-  clear();
+  at("problem").textContent = "";
   if (!text) {
     question.focus();
     at("problem").textContent = "Type a question first.";
     return;
   }
-  const mine = (current = new AbortController());
-  let end = "";
-  stop.disabled = false;
-  say("Searches …");
-  try {
+  await working(async (signal) => {
     useKey(key.value);
-    const isWhole = await answered(text, at("n").valueAsNumber, mine.signal);
-    end = isWhole ? "Done." : "Ended, but not all is there: the reason stands where it would be.";
+    const model = await languageModel(signal);
+    signal.throwIfAborted();
+    const history = turns.slice(-N_REMEMBERED).flatMap((turn) => turn.said);
+    const turn = new Turn({ question: text, history, model, nContext: at("n").valueAsNumber });
+    turns.push(turn);
+    at("turns").append(turn.node);
+    at("empty").hidden = true;
+    at("new").hidden = false;
+    question.value = "";
+    turn.node.scrollIntoView({ block: "start" });
+    await turn.run(signal);
+  });
+}
+
+/** Do what answers a question, in place of what was being answered. */
+async function working(work) {
+  current?.abort();
+  const mine = (current = new AbortController());
+  stop.disabled = false;
+  say("Working …");
+  let end = "Done.";
+  try {
+    await work(mine.signal);
   } catch (error) {
+    end = "";
     if (current === mine && !isStopped(error)) fail(error);
   }
   if (current !== mine) return; // the next question has the page
@@ -42,58 +62,55 @@ async function ask() {
   stop.disabled = true;
 }
 
-/** Show everything that answers a question; return whether it came to its end. */
-async function answered(text, n, signal) {
-  at("empty").hidden = true;
-  const model = await languageModel(signal);
-  signal.throwIfAborted();
-  at("answers").hidden = at("jump").hidden = false;
-  at("no-model").hidden = model !== null;
-  const options = { model: model?.name, question: text, nContext: n, signal, say };
-  const writing = (model?.ways ?? []).map((way) => writeAnswer(at("panels"), { ...options, way }));
-  const isWhole = await Promise.all([searched(text, n, signal), ...writing]);
-  return isWhole.every(Boolean);
-}
-
-/** Show what is chosen, or why it is not known; return whether it is. */
-async function searched(text, n, signal) {
-  try {
-    const found = await search(text, n, signal);
-    signal.throwIfAborted();
-    showFound(found);
-    return true;
-  } catch (error) {
-    if (!isStopped(error)) fail(error);
-    return false;
-  }
-}
-
-function showFound({ columns, candidates, timings }) {
-  const all = Object.values(timings).reduce((sum, time) => sum + time, 0);
-  at("chosen").hidden = false;
-  at("chosen-note").textContent =
-    `Each method chose of the same ${counted(candidates.length, "candidate")}, in ${seconds(all)} together.`;
-  showColumns(at("columns"), columns);
-  at("variance").hidden = false;
-  endCurve = showVariances(at("curve"), columns);
-  say("What is chosen is shown.");
-}
-
 function fail(error) {
-  at("problem").textContent =
-    error instanceof Failure ? error.message : `This page failed: ${error.message}. Reload it.`;
+  const isShown = turns.at(-1)?.problem.textContent === error.message; // in its turn
+  const known = error instanceof Failure;
+  if (!isShown) at("problem").textContent = known ? error.message : `This page failed: ${error.message}. Reload it.`;
   if (error.status !== 401) return;
   at("key-row").hidden = false;
   key.focus();
   key.select();
 }
 
-function clear() {
-  endCurve();
+function forget() {
+  current?.abort();
+  comparing?.abort();
+  [turns, compared] = [[], null];
+  at("turns").replaceChildren();
   at("problem").textContent = "";
-  say("");
-  for (const id of ["chosen", "variance", "answers", "jump"]) at(id).hidden = true;
-  for (const id of ["columns", "curve", "panels"]) at(id).replaceChildren();
+  at("empty").hidden = false;
+  at("new").hidden = true;
+  place.replaceChildren();
+  at("tab-answers").click();
+  question.focus();
+}
+
+/** Compare the methods for the last question, unless that is shown. */
+async function compare() {
+  const turn = turns.at(-1);
+  if (!turn) {
+    place.replaceChildren(make("p", {}, "Ask a question first. Then this tab compares what four methods find for it."));
+    return;
+  }
+  if (compared === turn) return;
+  comparing?.abort();
+  const mine = (comparing = new AbortController());
+  compared = turn;
+  try {
+    await showComparison(place, turn.question, turn.nContext, mine.signal);
+  } catch (error) {
+    if (isStopped(error)) return;
+    compared = null;
+    place.replaceChildren(make("p", { class: "problem", role: "alert" }, error.message));
+  }
+}
+
+/** List the collections where there are several; another one begins another conversation. */
+async function listCollections() {
+  const found = await collections();
+  const select = at("collection");
+  select.replaceChildren(...found.map(({ name, path }) => make("option", { value: path }, name)));
+  at("collections").hidden = found.length < 2;
 }
 
 at("form").addEventListener("submit", (event) => {
@@ -105,5 +122,22 @@ question.addEventListener("keydown", (event) => {
   event.preventDefault();
   at("form").requestSubmit();
 });
+key.addEventListener("change", () => {
+  try {
+    useKey(key.value);
+    listCollections().catch(() => {}); // the next question says what is wrong
+  } catch (error) {
+    fail(error);
+  }
+});
+at("collection").addEventListener("change", ({ target }) => {
+  useCollection(target.value);
+  forget();
+});
+at("turns").addEventListener("again", ({ detail: turn }) =>
+  working((signal) => turn.run(signal, `${turn.model.name}:context`)),
+);
 stop.addEventListener("click", () => current?.abort());
-languageModel().catch((error) => error.status === 401 && fail(error)); // asks for the key at once
+at("new").addEventListener("click", forget);
+connectTabs((panel) => panel === "compare" && compare());
+listCollections().catch((error) => error.status === 401 && fail(error)); // asks for the key at once

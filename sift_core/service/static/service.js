@@ -1,6 +1,7 @@
 // Calls of the service. What goes wrong is a Failure, whose message is a sentence for the reader.
 
 let key = ""; // in memory only
+let path = ""; // of the collection
 
 export class Failure extends Error {
   constructor(message, status = 0) {
@@ -19,32 +20,40 @@ export function useKey(text) {
   key = text.trim();
 }
 
-/** Return the language model's name and the ways to answer that the page shows; null if none. */
+/** Take the collection that later calls go to, by the path of its routes. */
+export function useCollection(itsPath) {
+  path = itsPath;
+}
+
+/** Return the names of the collections and the paths of their routes. */
+export async function collections(signal) {
+  return (await json(await call("collections", { signal }))).data;
+}
+
+/** Return the language model's name and whether it learns; null if there is none. */
 export async function languageModel(signal) {
-  const { data } = await json(await call("v1/models", { signal }));
+  const { data } = await json(await call(`${path}v1/models`, { signal }));
   const reading = data.find((model) => model.id.endsWith(":context"));
   if (!reading) return null;
   const name = reading.id.slice(0, -":context".length);
-  const ways = ["context", "fine_tune"];
-  return { name, ways: ways.filter((way) => data.some(({ id }) => id === `${name}:${way}`)) };
+  return { name, learns: data.some(({ id }) => id === `${name}:fine_tune`) };
 }
 
-/** Return what nearest neighbours, MMR and SIFT choose. */
-export async function search(query, nSelect, signal) {
-  const body = { query, n_select: nSelect, compare: true };
-  return json(await call("search", { body, signal }));
+/** Return what is chosen; with `compare` what the other methods choose, too. */
+export async function search(query, nSelect, { compare = false, signal } = {}) {
+  const body = { query, n_select: nSelect, compare };
+  return json(await call(`${path}search`, { body, signal }));
+}
+
+/** Return how long learning for the last message would take. */
+export async function learningTime(model, messages, signal) {
+  return json(await call(`${path}learning-time`, { body: { model, messages }, signal }));
 }
 
 /** Yield the pieces of an answer as they come. Leaving the loop stops the answer's work. */
-export async function* answer(model, question, nContext, signal) {
-  const body = {
-    model,
-    messages: [{ role: "user", content: question }],
-    stream: true,
-    stream_options: { include_usage: true },
-    sift: { n_context: nContext },
-  };
-  const response = await call("v1/chat/completions", { body, signal });
+export async function* answer(model, messages, { nContext, signal }) {
+  const body = { model, messages, stream: true, sift: { n_context: nContext, passages: true } };
+  const response = await call(`${path}v1/chat/completions`, { body, signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
@@ -72,14 +81,14 @@ export async function* answer(model, question, nContext, signal) {
 const broken = () =>
   new Failure("The connection broke off before the answer was complete. Is the service still up?");
 
-async function call(path, { body, signal }) {
+async function call(address, { body, signal }) {
   const headers = {};
   if (key) headers.authorization = `Bearer ${key}`;
   if (body) headers["content-type"] = "application/json";
   const method = body ? "POST" : "GET";
   let response;
   try {
-    response = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal });
+    response = await fetch(address, { method, headers, body: body && JSON.stringify(body), signal });
   } catch (error) {
     if (isStopped(error)) throw error;
     throw new Failure(`The service at ${location.host} does not answer. Is it still running?`);

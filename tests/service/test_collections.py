@@ -1,0 +1,69 @@
+"""Several collections in one service: one model and one queue, each with routes of its own."""
+
+import httpx
+import pytest
+
+from sift_core import InMemorySource
+from sift_core.errors import InvalidInputError
+from sift_core.service import ServiceSettings, create_app
+from tests.service.servers import CHAT, PATIENCE_S, serving
+
+NOTES = ["a note: paint boats of paper with wax", "a note: water for tea"]
+
+
+@pytest.fixture(scope="module")
+def client(engine, source, embedder):
+    notes = InMemorySource(embedder.embed_documents(NOTES), NOTES, embedder_name=embedder.name)
+    app = create_app(
+        engine,
+        settings=ServiceSettings(model_name="tiny", api_key="secret"),
+        name="guides",
+        collections={"notes": (notes, embedder)},
+    )
+    key = {"authorization": "Bearer secret"}
+    with serving(app) as url, httpx.Client(base_url=url, headers=key, timeout=PATIENCE_S) as one:
+        yield one
+
+
+def test_each_collection_is_listed_and_searched_on_its_own(client):
+    listed = client.get("/collections").json()["data"]
+    assert listed == [
+        {"name": "guides", "path": ""},
+        {"name": "notes", "path": "collections/notes/"},
+    ]
+    texts = {}
+    for one in listed:
+        found = client.post(f"/{one['path']}search", json={"query": "boat", "n_select": 9}).json()
+        texts[one["name"]] = {chunk["text"] for chunk in found["columns"]["sift"]["chunks"]}
+    assert texts["notes"] == set(NOTES)
+    assert len(texts["guides"]) == 8
+    assert not texts["guides"] & texts["notes"]
+
+
+def test_the_same_model_answers_from_another_collection(client):
+    answer = client.post("/collections/notes/v1/chat/completions", json=CHAT).json()
+    assert {one["id"] for one in answer["sift"]["sources"]} <= {"0", "1"}
+    wrong = client.post("/collections/notes/v1/chat/completions", json={**CHAT, "model": "x"})
+    assert wrong.status_code == 404
+    assert wrong.json()["error"]["code"] == "model_not_found"
+
+
+def test_a_collection_needs_the_key_too(client):
+    refused = httpx.post(f"{client.base_url}/collections/notes/search", json={"query": "boat"})
+    assert refused.status_code == 401
+    assert httpx.get(f"{client.base_url}/collections").status_code == 401
+
+
+def test_the_time_to_learn_is_estimated_for_a_question(client):
+    body = {**CHAT, "model": "tiny:fine_tune"}
+    time = client.post("/learning-time", json=body).raise_for_status().json()
+    assert time["n_steps"] == 4  # as the engine of these tests learns
+    assert 1 <= time["n_chunks"] <= 4
+    assert time["learning_s"] > 0
+    assert time["longest_answer_s"] > 0
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "documents", "é"])
+def test_a_name_must_stand_in_a_path_and_come_once(source, embedder, name):
+    with pytest.raises(InvalidInputError, match="collection"):
+        create_app(source=source, embedder=embedder, collections={name: (source, embedder)})
