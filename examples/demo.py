@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from demo_harbour import PAGES, QUESTIONS, Question, read_questions
-from demo_methods import Comparison, choose_by_all
+from demo_harbour import PAGES, Question, read_questions
+from demo_methods import METHODS, Comparison, choose_by_all
 from demo_report import print_choices, print_facts, progress
 from demo_store import (
     EMBEDDER,
@@ -74,7 +74,7 @@ def demo(
             "\nOne question of each kind: the first of which the nearest chunks lack a fact."
         )
     for row in shown:
-        chosen = {name: choices[row] for name, choices in compared.chosen.items()}
+        chosen = {name: compared.chosen[name][row] for name in METHODS}
         print_choices(console, compared.questions[row], chosen)
     if question is None:
         show_picture(console, compared, picture or cache / "demo.png")

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 
 from demo_harbour import by_kind
-from demo_methods import HYBRID, MMR, N_CHUNKS, NEAREST, SIFT, Comparison
+from demo_methods import METHODS, N_CHUNKS, Comparison
 from demo_report import expected, print_answer, print_right_answers, progress
 from rich.text import Text
 
 from sift_core import CandidatePool, Query
 from sift_core.answering.in_context import InContextAnswerer, PromptOptions
 from sift_core.cli.models import load_language_model
-from sift_core.cli.output import Terminal, counted
+from sift_core.cli.output import Terminal
 
-ANSWERED = (NEAREST, MMR, HYBRID, SIFT)
 N_NEW_TOKENS = 24
 LIMIT_S = 150  # of answers that are only counted
 PROMPT = PromptOptions(system="Answer the question from the given texts, in a few words.")
@@ -31,12 +30,13 @@ class Answers:
         answerer: Puts chunks and question to the model, as the engine's mode "context" does.
         compared: The questions, and the chunks of each method.
         queries: The questions with their embeddings.
+        kept: What was written, by the question and the chunks that were read.
     """
 
     answerer: InContextAnswerer
     compared: Comparison
     queries: Sequence[Query]
-    _written: dict[tuple[str, ...], str] = field(default_factory=dict)
+    kept: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     @classmethod
     def by_model(cls, model: str, compared: Comparison, queries: Sequence[Query]) -> Answers:
@@ -48,7 +48,7 @@ class Answers:
 
     def of(self, row: int) -> dict[str, str]:
         """Return the answer to a question from each method's chunks; equal chunks are read once."""
-        return {name: self._from(row, self.compared.chosen[name][row].chunks) for name in ANSWERED}
+        return {name: self._from(row, self.compared.chosen[name][row].chunks) for name in METHODS}
 
     def are_right(self, row: int) -> dict[str, bool]:
         """Return by method whether the answer to a question is right."""
@@ -57,9 +57,9 @@ class Answers:
 
     def _from(self, row: int, chunks: CandidatePool) -> str:
         key = (self.queries[row].text, *chunks.texts)
-        if key not in self._written:
-            self._written[key] = self.answerer.answer(self.queries[row], chunks).text
-        return self._written[key]
+        if key not in self.kept:
+            self.kept[key] = self.answerer.answer(self.queries[row], chunks).text
+        return self.kept[key]
 
 
 def print_answers(console: Terminal, answers: Answers, rows: Sequence[int]) -> None:
@@ -84,15 +84,15 @@ def count_answers(console: Terminal, answers: Answers, *, limit_s: float) -> Non
     started, right = time.monotonic(), {}
     with progress(console) as bar:
         for row in bar.track(order, description="Answering"):
+            right[row] = answers.are_right(row)
             if time.monotonic() - started > limit_s:
                 break
-            right[row] = answers.are_right(row)
     rows = sorted(right)
     console.print()
     print_right_answers(
         console,
         [answers.compared.questions[row] for row in rows],
-        {name: [right[row][name] for row in rows] for name in ANSWERED},
+        {name: [right[row][name] for row in rows] for name in METHODS},
     )
     which = "all questions"
     if len(rows) < len(order):

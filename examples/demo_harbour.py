@@ -16,7 +16,7 @@ QUESTIONS = HARBOUR / "questions.jsonl"
 
 # How a model says that it does not know. Only these count for a question without an answer.
 _DOES_NOT_KNOW = re.compile(
-    r"(\bnot|n['’]t|\bcannot) (know|say|mention|state|specify|provide|contain|answer|tell)\b"
+    r"(\bnot|n['\u2019]t|\bcannot) (know|say|mention|state|specify|provide|contain|answer|tell)\b"
     r"|\bnot (mentioned|stated|specified|provided|known|recorded)\b"
     r"|\bno (information|mention|answer)\b|\bunknown\b",
     re.IGNORECASE,

@@ -25,7 +25,7 @@ from sift_core.types import IntArray
 N_CHUNKS = 5
 MMR_WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of relevance: those of benchmarks.retrieval
 NEAREST, MMR, HYBRID, SIFT, NEWEST = "nearest", "MMR", "hybrid", "SIFT", "SIFT, newest"
-METHODS = (NEAREST, MMR, HYBRID, SIFT, NEWEST)
+METHODS = (NEAREST, MMR, HYBRID, SIFT)
 DEFAULTS = ChoiceOptions(n_select=N_CHUNKS)
 
 
@@ -96,7 +96,7 @@ class Comparison:
         best = max(range(len(MMR_WEIGHTS)), key=merit)
         chosen = {
             name: of_weights[best] if name == MMR else [others[name] for others, _ in choices]
-            for name in METHODS
+            for name in (*METHODS, NEWEST)
         }
         return cls(questions=questions, chosen=chosen, mmr_weight=MMR_WEIGHTS[best])
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from demo_harbour import Question, by_kind, one_spaced
 from demo_methods import MMR_WEIGHTS, N_CHUNKS, NEWEST, SIFT, Choice, Comparison
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -20,8 +20,10 @@ from sift_core.types import IntArray
 ALL = "all"
 WIDEST = 120  # columns, beyond which lines are hard to read
 WIDEST_SOURCE = 44
+# Of a chunk's text: what stands in the line already, or is no text.
+_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _HEADINGS = re.compile(r"\A(?:\s*#{1,6}\s.*(?:\n|\Z))+")
-_RULE = re.compile(r"[|:\s-]*-{3,}[|:\s-]*")  # between a table's header and its rows
+_TABLE_LINES = re.compile(r"[|:\s-]*-{3,}[|:\s-]*|\s*\|[|\s]*")
 
 Counts = Mapping[str, IntArray]  # by the method's name, one count a question
 
@@ -32,7 +34,7 @@ def progress(console: Terminal) -> Progress:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TimeRemainingColumn(),
+        TimeElapsedColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
@@ -101,20 +103,17 @@ def sign(counts: Counts, name: str, rows: Sequence[int]) -> str:
 def verdict(counts: Counts, rows_of: Mapping[str, Sequence[int]]) -> str:
     """Return in words how far SIFT is ahead of each rival in all, and where it does not lead."""
     rivals = [name for name in counts if name not in (SIFT, NEWEST)]
-    differences = []
-    for name in rivals:
-        estimate = mean((counts[SIFT] - counts[name])[rows_of[ALL]])
-        ends = (estimate.value, estimate.low, estimate.high)
-        value, low, high = (f"{round(one * estimate.n):+d}" for one in ends)
-        differences.append(f"{value} [{low}, {high}] against {name}")
-    sentences = [f"Facts that SIFT finds beyond the others: {', '.join(differences)}."]
+    n = len(rows_of[ALL])
+    beyond = [n * (counts[SIFT] - counts[name])[rows_of[ALL]] for name in rivals]  # means are sums
+    pairs = zip(rivals, map(mean, beyond), strict=True)
+    differences = [f"{estimate.text(0, '+')} against {name}" for name, estimate in pairs]
+    sentence = f"Facts that SIFT finds beyond the others: {', '.join(differences)}."
+    level = []
     for kind, rows in rows_of.items():
         sums = {name: int(counts[name][rows].sum()) for name in (SIFT, *rivals)}
-        if ahead := [name for name in rivals if sums[name] >= sums[SIFT]]:
-            are = "is" if len(ahead) == 1 else "are"
-            line = "In all" if kind == ALL else f"In “{kind}”"
-            sentences.append(f"{line} SIFT does not lead: {' and '.join(ahead)} {are} not behind.")
-    return " ".join(sentences)
+        if names := [name for name in rivals if sums[name] >= sums[SIFT]]:
+            level.append(f"{kind} ({', '.join(names)})")
+    return f"{sentence} SIFT does not lead in: {'; '.join(level)}." if level else sentence
 
 
 def print_choices(console: Terminal, question: Question, chosen: Mapping[str, Choice]) -> None:
@@ -125,22 +124,24 @@ def print_choices(console: Terminal, question: Question, chosen: Mapping[str, Ch
     if question.kind:
         right = f"Right: {expected(question)}" if question.answers else "No page has the answer."
         console.print(Text(right, style="dim"))
+    width = min(console.width, WIDEST)
     for name, choice in chosen.items():
         found = question.found(choice.chunks)
         score = f": {sum(found)} of {counted(len(found), 'fact')}" if found else ""
         console.print(Text(f"{name}{score}", style="bold cyan"))
         for row in range(len(choice.chunks)):
-            _print_chunk(console, question, choice, row)
+            _print_chunk(console, question, choice, row, width)
 
 
-def _print_chunk(console: Terminal, question: Question, choice: Choice, row: int) -> None:
+def _print_chunk(
+    console: Terminal, question: Question, choice: Choice, row: int, width: int
+) -> None:
     """Print a chunk in one line, with the fact that it states, and the reason for it in another."""
-    width = min(console.width, WIDEST)
     chunks, fact = choice.chunks, question.fact_in(choice.chunks, row)
     room = min(WIDEST_SOURCE, width // 2)
     source = source_of(chunks.metadata[row], chunks.document_ids[row], room)
-    beside = one_spaced(fact.text) if fact else first_line(chunks, row)
     head = f" {'✓' if fact else ' '} {source:<{room}}  "
+    beside = one_spaced(fact.text) if fact else first_line(chunks, row)
     text = shortened(beside, width - len(head))
     line = Text.assemble((head, "green" if fact else ""), (text, "green" if fact else "dim"))
     console.print(line, no_wrap=True, crop=False)
@@ -150,9 +151,9 @@ def _print_chunk(console: Terminal, question: Question, choice: Choice, row: int
 
 
 def first_line(chunks: CandidatePool, row: int) -> str:
-    """Return the beginning of a chunk in one line, without headings and rules of tables."""
-    text = chunks.texts[row]
-    return one_spaced(_RULE.sub(" ", _HEADINGS.sub("", text) or text))
+    """Return the beginning of a chunk in one line, without front matter, headings and rules."""
+    text = _FRONT_MATTER.sub("", chunks.texts[row])
+    return one_spaced(_TABLE_LINES.sub(" ", _HEADINGS.sub("", text) or text))
 
 
 def expected(question: Question) -> str:
