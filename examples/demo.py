@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -81,9 +82,10 @@ def demo(
     from demo_answers import LIMIT_S, Answers, count_answers, print_answers  # torch, some seconds
 
     answers = Answers.by_model(model, compared, queries)
+    until = math.inf if all_answers else time.monotonic() + LIMIT_S
     print_answers(console, answers, shown)
     if question is None:
-        count_answers(console, answers, limit_s=math.inf if all_answers else LIMIT_S)
+        count_answers(console, answers, until=until)
 
 
 def of_ones_own(question: str) -> Question:

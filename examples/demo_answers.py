@@ -12,13 +12,13 @@ from demo_methods import METHODS, N_CHUNKS, Comparison
 from demo_report import expected, print_answer, print_right_answers, progress
 from rich.text import Text
 
-from sift_core import CandidatePool, Query
+from sift_core import Query
 from sift_core.answering.in_context import InContextAnswerer, PromptOptions
 from sift_core.cli.models import load_language_model
 from sift_core.cli.output import Terminal
 
 N_NEW_TOKENS = 24
-LIMIT_S = 150  # of answers that are only counted
+LIMIT_S = 150  # of all answers
 PROMPT = PromptOptions(system="Answer the question from the given texts, in a few words.")
 
 
@@ -46,20 +46,18 @@ class Answers:
         )
         return cls(answerer=answerer, compared=compared, queries=queries)
 
-    def of(self, row: int) -> dict[str, str]:
-        """Return the answer to a question from each method's chunks; equal chunks are read once."""
-        return {name: self._from(row, self.compared.chosen[name][row].chunks) for name in METHODS}
-
-    def are_right(self, row: int) -> dict[str, bool]:
-        """Return by method whether the answer to a question is right."""
-        question = self.compared.questions[row]
-        return {name: question.is_right(answer) for name, answer in self.of(row).items()}
-
-    def _from(self, row: int, chunks: CandidatePool) -> str:
+    def of(self, row: int, name: str) -> str:
+        """Return the answer to a question from a method's chunks; equal chunks are read once."""
+        chunks = self.compared.chosen[name][row].chunks
         key = (self.queries[row].text, *chunks.texts)
         if key not in self.kept:
             self.kept[key] = self.answerer.answer(self.queries[row], chunks).text
         return self.kept[key]
+
+    def are_right(self, row: int) -> dict[str, bool]:
+        """Return by method whether the answer to a question is right."""
+        question = self.compared.questions[row]
+        return {name: question.is_right(self.of(row, name)) for name in METHODS}
 
 
 def print_answers(console: Terminal, answers: Answers, rows: Sequence[int]) -> None:
@@ -71,21 +69,27 @@ def print_answers(console: Terminal, answers: Answers, rows: Sequence[int]) -> N
         question = answers.compared.questions[row]
         right = f"  Right: {expected(question)}" if question.answers else ""
         console.print(Text.assemble((question.text, "bold"), (right, "dim")))
-        with console.status("Reading …"):
-            written = answers.of(row)
-        for method, answer in written.items():
+        for method in METHODS:
+            with console.status("Reading …"):
+                answer = answers.of(row, method)
             is_right = question.is_right(answer) if question.kind else None
             print_answer(console, method, answer, is_right=is_right)
 
 
-def count_answers(console: Terminal, answers: Answers, *, limit_s: float) -> None:
-    """Answer questions in turns, one of each kind, until the limit; print how many are right."""
+def count_answers(console: Terminal, answers: Answers, *, until: float) -> None:
+    """Answer questions in turns, one of each kind, and print how many answers are right.
+
+    Args:
+        console: Where.
+        answers: The answers.
+        until: The moment of `time.monotonic` after which no other question is begun.
+    """
     order = in_turns(by_kind(answers.compared.questions))
-    started, right = time.monotonic(), {}
+    right = {}
     with progress(console) as bar:
         for row in bar.track(order, description="Answering"):
             right[row] = answers.are_right(row)
-            if time.monotonic() - started > limit_s:
+            if time.monotonic() > until:
                 break
     rows = sorted(right)
     console.print()
@@ -96,7 +100,7 @@ def count_answers(console: Terminal, answers: Answers, *, limit_s: float) -> Non
     )
     which = "all questions"
     if len(rows) < len(order):
-        which = f"the first questions of each kind, as many as fit into {limit_s:.0f} s"
+        which = f"the first of each kind, as many as fit into {LIMIT_S} s (ALL=1: to all)"
     console.say(
         f"Answers of at most {N_NEW_TOKENS} tokens from {N_CHUNKS} chunks, to {which}. An answer "
         f"is right if it has each part in an accepted spelling, and to a question without an "

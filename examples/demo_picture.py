@@ -5,12 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from demo_methods import HYBRID, MMR, N_CHUNKS, NEAREST, SIFT, Comparison
+from demo_methods import HYBRID, MMR, N_CHUNKS, NEAREST, NEWEST, SIFT, Comparison
 from demo_report import ALL, rows_by_kind
 
+from sift_core.cli.output import counted
+
 # Apart also for those who see no colours, and in grey; the first two are lighter.
-COLORS = {NEAREST: "#bdbdbd", MMR: "#8c8c8c", HYBRID: "#6baed6", SIFT: "#d55e00"}
-LABELS = {NEAREST: "nearest neighbours", HYBRID: "hybrid (rank fusion)", SIFT: "SIFT"}
+COLORS = {
+    NEAREST: "#bdbdbd",
+    MMR: "#8c8c8c",
+    HYBRID: "#6baed6",
+    SIFT: "#d55e00",
+    NEWEST: "#f4a261",
+}
+LABELS = {
+    NEAREST: "nearest neighbours",
+    HYBRID: "hybrid (rank fusion)",
+    SIFT: "SIFT",
+    NEWEST: 'SIFT, newest="date"',
+}
 INK = "#222222"
 
 
@@ -36,7 +49,7 @@ def draw(compared: Comparison, path: Path) -> None:
     labels = []
     for kind, rows in rows_of.items():
         name = "all questions" if kind == ALL else kind
-        labels.append(f"{name}\n{compared.n_facts[rows].sum()} facts")
+        labels.append(f"{name}\n{counted(int(compared.n_facts[rows].sum()), 'fact')}")
     axes.set_xticks(range(len(rows_of)), labels, fontsize=10, color=INK)
     axes.tick_params(length=0)
     axes.set_yticks([0, 50, 100], ["0 %", "50 %", "100 %"], color="#666666", fontsize=9)
@@ -46,6 +59,6 @@ def draw(compared: Comparison, path: Path) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     title = f"Facts found among {N_CHUNKS} chosen chunks"
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, weight="bold", color=INK)
-    figure.legend(loc="outside lower center", ncols=len(COLORS), frameon=False, fontsize=10)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=200, metadata={"Software": None})

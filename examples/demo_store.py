@@ -22,7 +22,9 @@ ROOT = Path(__file__).parent.parent
 MODEL = os.environ.get("SIFT_DEMO_MODEL", "HuggingFaceTB/SmolLM2-135M-Instruct")
 EMBEDDER = "all-MiniLM-L6-v2"
 COLLECTION = f"demo-{EMBEDDER}"
-QUESTION = "Who may close the harbour in a storm, and how do ships learn of it?"
+QUESTION = (
+    "The grab crane on the salt quay has stopped in the middle of the night. Which pager do I call?"
+)
 
 
 @contextmanager
