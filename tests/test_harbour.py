@@ -17,7 +17,9 @@ TEXTS = {page: " ".join(text.split()) for page, text in PAGES.items()}
 LINES = (HARBOUR / "questions.jsonl").read_text(encoding="utf-8").splitlines()
 QUESTIONS = [json.loads(line) for line in LINES]
 KINDS = {"two hops": 20, "number or name": 15, "newest": 10, "several facts": 10, "unanswerable": 5}
-FRONT_MATTER = re.compile(r'---\ntitle: (?:"[^"\n]+"|[^":\n]+)\ndate: (\d{4}-\d\d-\d\d)\n---\n\n# \S')
+FRONT_MATTER = re.compile(
+    r'---\ntitle: (?:"[^"\n]+"|[^":\n]+)\ndate: (\d{4}-\d\d-\d\d)\n---\n\n# \S'
+)
 
 each_question = pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question["id"])
 
@@ -65,13 +67,16 @@ def test_a_fact_stands_on_its_page_and_on_no_other(question):
 def test_the_facts_of_a_question_stand_on_as_many_pages_as_its_kind_says(question):
     n_pages = len({fact["page"] for fact in question["facts"]})
     assert n_pages == len(question["facts"])
-    assert n_pages in {
-        "two hops": {2},
-        "number or name": {1},
-        "newest": {1},
-        "several facts": {2, 3},
-        "unanswerable": {0},
-    }[question["kind"]]
+    assert (
+        n_pages
+        in {
+            "two hops": {2},
+            "number or name": {1},
+            "newest": {1},
+            "several facts": {2, 3},
+            "unanswerable": {0},
+        }[question["kind"]]
+    )
 
 
 @each_question
