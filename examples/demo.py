@@ -66,8 +66,9 @@ def demo(
         model = model_place(model, "transformers")  # before anything takes its time
     console = Terminal()
     questions = read_questions() if question is None else [of_ones_own(question)]
+    index(console, cache / "qdrant", docs or PAGES)
     with open_qdrant(cache / "qdrant") as client:
-        compared, queries = compare(console, client, docs or PAGES, questions)
+        compared, queries = compare(console, client, questions)
     shown = compared.shown()
     if question is None:
         print_facts(console, compared)
@@ -93,11 +94,13 @@ def of_ones_own(question: str) -> Question:
     return Question(question_id="", kind="", text=question, facts=(), answers=())
 
 
-def compare(
-    console: Terminal, client: QdrantClient, folder: Path, questions: Sequence[Question]
-) -> tuple[Comparison, list[Query]]:
-    """Index a folder, and return what each method chooses for questions, with these embedded."""
-    with console.status("Indexing …"):
+def index(console: Terminal, qdrant: Path, folder: Path) -> None:
+    """Index a folder, and say what is in it.
+
+    The collection is closed, since Qdrant has points with equal scores in another order once it
+    has read them from disk. So the first run counts what later ones do.
+    """
+    with console.status("Indexing …"), open_qdrant(qdrant) as client:
         report = index_folder(client, folder)
     n_new = f", {report.n_added} of them new" if report.n_added else ""
     console.say(f"{counted(report.n_documents, 'chunk')}{n_new}; {EMBEDDER}, Qdrant.", style="dim")
@@ -106,6 +109,12 @@ def compare(
             f"The handbook is made up (examples/harbour, CC0). Its {len(read_questions())} "
             f"questions were written before anything was searched. Public sets: docs/results.md.\n"
         )
+
+
+def compare(
+    console: Terminal, client: QdrantClient, questions: Sequence[Question]
+) -> tuple[Comparison, list[Query]]:
+    """Return what each method chooses for questions, and these with their embeddings."""
     embedder = load_question_embedder()
     source = demo_source(client, embedder)
     queries, choices = [], []

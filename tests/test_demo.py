@@ -355,8 +355,9 @@ def test_only_what_changed_is_indexed_again(parts, docs, tmp_path):
 @pytest.mark.slow
 def test_sift_reaches_the_second_page_in_a_real_collection(parts, docs, questions, tmp_path):
     methods = parts.methods
+    parts.demo.index(Terminal(), tmp_path / "qdrant", docs)
     with parts.store.open_qdrant(tmp_path / "qdrant") as client:
-        compared, queries = parts.demo.compare(Terminal(), client, docs, questions)
+        compared, queries = parts.demo.compare(Terminal(), client, questions)
     assert [one.text for one in queries] == [one.text for one in questions]
     for name in (*methods.METHODS, methods.NEWEST):
         chunks = compared.chosen[name][0].chunks
