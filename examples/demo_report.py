@@ -153,7 +153,8 @@ def _print_chunk(
 def first_line(chunks: CandidatePool, row: int) -> str:
     """Return the beginning of a chunk in one line, without front matter, headings and rules."""
     text = _FRONT_MATTER.sub("", chunks.texts[row])
-    return one_spaced(_TABLE_LINES.sub(" ", _HEADINGS.sub("", text) or text))
+    body = _HEADINGS.sub("", text) or text
+    return one_spaced(_TABLE_LINES.sub(" ", body).replace("**", ""))
 
 
 def expected(question: Question) -> str:
