@@ -50,7 +50,8 @@ def print_facts(console: Terminal, compared: Comparison) -> None:
         f"↓ fewer than SIFT, ↑ more: the 90 % interval of the difference by question leaves out 0. "
         f"MMR has the best of {len(MMR_WEIGHTS)} weights on these very questions "
         f"({compared.mmr_weight}), which favours it. hybrid fuses embeddings and BM25 by rank. "
-        f'SIFT has its defaults, and in the last column newest="date".',
+        f"SIFT chooses one of near-copies: by default the most relevant, in the last column the "
+        f'newest (newest="date").',
         style="dim",
     )
     console.say(verdict(counts, rows_of))
