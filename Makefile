@@ -68,8 +68,8 @@ llama-cpp: ## compile llama-cpp-python's server into .cache/llama-cpp, for slow 
 	test -x .cache/llama-cpp/bin/python || $(PYTHON) -m venv .cache/llama-cpp
 	.cache/llama-cpp/bin/python -m pip install --quiet 'llama-cpp-python[server]==0.3.36'
 
-demo: $(FOR_DEMO) ## nearest, MMR and SIFT over the docstrings of transformers; QUESTION="..." DOCS=folder for your own, WHOLE=1 to index all of it at once
-	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED") $(if $(DOCS),--docs "$(DOCS)" --cache .cache/demo-docs) $(if $(WHOLE),--whole)
+demo: $(FOR_DEMO) ## count what nearest, MMR, hybrid and SIFT find in a handbook; ALL=1 answers all questions, QUESTION="..." DOCS=folder for your own
+	$(BIN)/python examples/demo.py $(if $(value QUESTION),--question "$$ASKED") $(if $(DOCS),--docs "$(DOCS)" --cache .cache/demo-docs) $(if $(ALL),--all-answers)
 
 # Without a hub that answers, each name that no model has would be asked for again and again.
 test test-all: export HF_HUB_OFFLINE = 1

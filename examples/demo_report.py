@@ -1,253 +1,196 @@
-"""What the demo prints and draws."""
+"""What the demo prints: the facts that each method finds, its lists, and the model's answers."""
 
 from __future__ import annotations
 
-import time
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from textwrap import fill
-from typing import TYPE_CHECKING
-from warnings import catch_warnings, filterwarnings
 
 import numpy as np
-from rich.cells import cell_len
-from rich.columns import Columns
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from demo_harbour import Question, by_kind, one_spaced
+from demo_methods import MMR_WEIGHTS, N_CHUNKS, NEWEST, SIFT, Choice, Comparison
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from sift_core import Answer, CandidatePool, Query, posterior_variances
-from sift_core.cli.output import counted, shortened, source_of, sparkline
-from sift_core.repeats import repeats_of
+from sift_core import CandidatePool
+from sift_core.cli.output import Terminal, counted, shortened, source_of
+from sift_core.evaluation.statistics import mean
+from sift_core.types import IntArray
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+ALL = "all"
+WIDEST = 120  # columns, beyond which lines are hard to read
+WIDEST_SOURCE = 44
+# Of a chunk's text: what stands in the line already, or is no text.
+_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+_HEADINGS = re.compile(r"\A(?:\s*#{1,6}\s.*(?:\n|\Z))+")
+_TABLE_LINES = re.compile(r"[|:\s-]*-{3,}[|:\s-]*|\s*\|[|\s]*")
 
-BLUE, GREY = "#0072B2", "#999999"
-TITLES = {"nearest": "nearest neighbours"}
-STYLES: Mapping[str, Mapping[str, str]] = {
-    "nearest": {"color": BLUE, "marker": "s", "linestyle": "--"},
-    "MMR": {"color": GREY, "marker": "^", "linestyle": ":"},
-    "SIFT": {"color": "#D55E00", "marker": "o"},
-}
-NARROW = 26  # columns of a terminal that a list needs
-WIDE = 34  # from which it has cosines, too
+Counts = Mapping[str, IntArray]  # by the method's name, one count a question
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModeResult:
-    """How the model did in one mode."""
-
-    mode: str
-    bits_per_byte: float
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Comparison:
-    """The choice of each method for one question: positions by the method's name.
-
-    `select_s` is how many seconds a choice of SIFT takes.
-    """
-
-    query: Query
-    pool: CandidatePool
-    chosen: Mapping[str, np.ndarray]
-    select_s: float
-
-    def chunks(self, name: str) -> CandidatePool:
-        """Return a method's choice."""
-        return self.pool.take(self.chosen[name])
-
-    def n_alike(self, name: str) -> int:
-        """Return how many of a method's chunks repeat an earlier one, up to a few words."""
-        return sum(repeat is not None for repeat in repeats_of(self.chunks(name).embeddings))
-
-    def n_copies(self, name: str) -> int:
-        """Return how many of a method's chunks hardly differ from an earlier one."""
-        repeats = repeats_of(self.chunks(name).embeddings)
-        return sum(repeat is not None and repeat.is_copy for repeat in repeats)
-
-    def variances(self, name: str) -> np.ndarray:
-        """Return σ² at the question after 0, 1, ... chunks, in the paper's setting."""
-        return posterior_variances(self.query.vector, self.chunks(name).embeddings)
-
-    def n_new(self) -> int:
-        """Return how many of SIFT's chunks are not among the nearest."""
-        return len(set(self.chosen["SIFT"].tolist()) - set(self.chosen["nearest"].tolist()))
-
-
-def progress(console: Console) -> Progress:
+def progress(console: Terminal) -> Progress:
     """Return a bar that vanishes; none where nobody looks."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TimeRemainingColumn(),
+        TimeElapsedColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     )
 
 
-def print_comparison(console: Console, compared: Comparison) -> None:
-    """Print the choices side by side, what is left uncertain, and whether SIFT changes anything."""
-    n_columns = len(compared.chosen) if console.width >= NARROW * len(compared.chosen) else 1
-    width = console.width // n_columns - 2
-    columns = []
-    for name in compared.chosen:
-        chunks = compared.chunks(name)
-        title = f"{name}: {compared.n_alike(name)} of {len(chunks)} repeat"
-        lines = [Text(shortened(title, width), style="bold"), *_lines(chunks, width)]
-        columns.append(Text("\n").join(lines))
-    console.print(Columns(columns, width=width, padding=(0, 2)))
-    console.print(
-        "[dim]≈3, ≡3: says nearly what number 3 says. What stays uncertain about the question, "
-        "σ², before and after each chunk:[/]"
+def print_facts(console: Terminal, compared: Comparison) -> None:
+    """Print how many facts each method finds, by kind and in all, and what is certain."""
+    counts = {name: compared.n_found(name) for name in compared.chosen}
+    rows_of = rows_by_kind(compared)
+    print_counts(console, f"facts in {N_CHUNKS} chunks", compared.n_facts, counts, rows_of)
+    console.say(
+        f"↓ fewer than SIFT, ↑ more: the 90 % interval of the difference by question leaves out 0. "
+        f"MMR has the best of {len(MMR_WEIGHTS)} weights on these very questions "
+        f"({compared.mmr_weight}), which favours it. hybrid fuses embeddings and BM25 by rank. "
+        f"SIFT chooses one of near-copies: by default the most relevant, in the last column the "
+        f'newest (newest="date").',
+        style="dim",
     )
-    for name in compared.chosen:
-        variances = compared.variances(name)
-        console.print(f"[dim]  {name:8s}{sparkline(variances.tolist())} {variances[-1]:.2f}[/]")
-    n_chosen = len(compared.chosen["SIFT"])
-    about = f"SIFT chose from {len(compared.pool)} in {compared.select_s * 1000:.1f} ms"
-    if not compared.n_new():
-        console.print(f"{about}, and changes nothing: its {n_chosen} are the nearest.")
-    elif not compared.n_alike("nearest"):
-        console.print(
-            f"{about}. The nearest do not repeat each other, so there is nothing to take out; it "
-            f"changes {compared.n_new()} of {n_chosen}."
-        )
-    else:
-        console.print(f"{about}: {compared.n_new()} of {n_chosen} are not among the nearest.")
+    console.say(verdict(counts, rows_of))
 
 
-def _lines(chunks: CandidatePool, width: int) -> list[Text]:
-    """Return rank, mark and name of each chunk, and its cosine to the question where it fits."""
-    lines = []
-    for i, repeat in enumerate(repeats_of(chunks.embeddings)):
-        head = f"{i + 1:2d} {'' if repeat is None else repeat.mark:<2} "
-        if width >= WIDE - 2:
-            head += f"{chunks.similarities[i]:.2f} "
-        name = _name(chunks, i, width - len(head))
-        lines.append(Text(head + name, style="dim strike" if repeat else ""))
-    return lines
+def rows_by_kind(compared: Comparison) -> dict[str, Sequence[int]]:
+    """Return the rows of each kind of question that has facts, then of all such."""
+    kinds = by_kind(compared.questions)
+    with_facts = {kind: rows for kind, rows in kinds.items() if compared.n_facts[rows].any()}
+    return {**with_facts, ALL: sorted(row for rows in with_facts.values() for row in rows)}
 
 
-def _name(chunks: CandidatePool, i: int, width: int) -> str:
-    """Return where a chunk comes from; of a Python name that is too long the last part."""
-    source = source_of(chunks.metadata[i], chunks.document_ids[i], width)
-    whole = str(chunks.metadata[i].get("source", ""))
-    last = whole.rpartition(".")[2]
-    if cell_len(whole) > width and last and chunks.document_ids[i].endswith(f".{last}"):
-        return last if len(last) <= width else f"{last[: width // 2 - 1]}…{last[-width // 2 :]}"
-    return source
-
-
-def print_answer_line(console: Console, answer: Answer, started: float, first: float) -> None:
-    """Print what an answer took: tokens read, the time to the first, and tokens a second."""
-    writing = time.perf_counter() - first
-    speed = (answer.n_new_tokens - 1) / writing if answer.n_new_tokens > 1 and writing else 0.0
-    console.print(
-        f"\n[dim]  {answer.n_prompt_tokens} tokens read, first word after "
-        f"{first - started:.1f} s, {speed:.0f} tokens/s[/]"
-    )
-
-
-def print_modes(
-    console: Console, results: Sequence[ModeResult], held_back: str, n_steps: int
+def print_counts(
+    console: Terminal,
+    title: str,
+    of_each: IntArray,
+    counts: Counts,
+    rows_of: Mapping[str, Sequence[int]],
 ) -> None:
-    name = shortened(held_back.split("\n")[0], 60)
-    console.print(
-        f"\nHeld back: [bold]{escape(name)}[/] ({len(held_back.encode())} bytes; no candidate "
-        f"repeats a line of it). How well does the model predict it with SIFT's chunks?"
-    )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("mode", "bits per byte", "of base", "seconds"):
-        table.add_column(title, justify="left" if title == "mode" else "right")
-    for result in results:
-        share = result.bits_per_byte / results[0].bits_per_byte
-        bits = f"{result.bits_per_byte:.3f}"
-        table.add_row(result.mode, bits, f"{share:.0%}", f"{result.seconds:.1f}")
+    """Print a table of sums of counts, with a sign where a difference from SIFT is certain.
+
+    Args:
+        console: Where.
+        title: What is counted.
+        of_each: How many there are of it, one number a question.
+        counts: How many each method has.
+        rows_of: The questions of each line.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column(title)
+    for name in ("of", *counts):
+        table.add_column(f"{name}  ", justify="right")
+    for kind, rows in rows_of.items():
+        sums = {name: int(count[rows].sum()) for name, count in counts.items()}
+        cells = []
+        for name, number in sums.items():
+            best = "green" if number == max(sums.values()) else ""
+            cells.append(Text.assemble((str(number), best), f" {sign(counts, name, rows)}"))
+        of = Text(f"{of_each[rows].sum()}  ")
+        table.add_row(kind, of, *cells, style="bold" if kind == ALL else "")
     console.print(table)
-    console.print(
-        f"[dim]fine_tune: a LoRA of {counted(n_steps, 'step')}, which is kept; both: learned and "
-        f"read.[/]"
-    )
 
 
-def print_others(
-    console: Console, shown: Sequence[Comparison], compared: Sequence[Comparison]
-) -> None:
-    """Print two more questions in a table, and the mean of all."""
-    names = list(compared[0].chosen)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("repeats among ten")
-    for name in names:
-        table.add_column(name, justify="right")
-    table.add_column("SIFT changes", justify="right")
-    for one in shown:
-        numbers = [str(one.n_alike(name)) for name in names]
-        table.add_row(escape(one.query.text), *numbers, str(one.n_new()))
-    means = [f"{np.mean([one.n_alike(name) for one in compared]):.1f}" for name in names]
-    changes = f"{np.mean([one.n_new() for one in compared]):.1f}"
-    table.add_row(f"mean of all {len(compared)}", *means, changes, style="bold")
+def sign(counts: Counts, name: str, rows: Sequence[int]) -> str:
+    """Return "↓" if a method has certainly fewer than SIFT, "↑" if certainly more, else " "."""
+    estimate = mean((counts[SIFT] - counts[name])[rows])
+    return "↓" if estimate.low > 0 else "↑" if estimate.high < 0 else " "
+
+
+def verdict(counts: Counts, rows_of: Mapping[str, Sequence[int]]) -> str:
+    """Return in words how far SIFT is ahead of each rival in all, and where it does not lead."""
+    rivals = [name for name in counts if name not in (SIFT, NEWEST)]
+    n = len(rows_of[ALL])
+    beyond = [n * (counts[SIFT] - counts[name])[rows_of[ALL]] for name in rivals]  # means are sums
+    pairs = zip(rivals, map(mean, beyond), strict=True)
+    differences = [f"{estimate.text(0, '+')} against {name}" for name, estimate in pairs]
+    sentence = f"Facts that SIFT finds beyond the others: {', '.join(differences)}."
+    level = []
+    for kind, rows in rows_of.items():
+        sums = {name: int(counts[name][rows].sum()) for name in (SIFT, *rivals)}
+        if names := [name for name in rivals if sums[name] >= sums[SIFT]]:
+            level.append(f"{kind} ({', '.join(names)})")
+    return f"{sentence} SIFT does not lead in: {'; '.join(level)}." if level else sentence
+
+
+def print_choices(console: Terminal, question: Question, chosen: Mapping[str, Choice]) -> None:
+    """Print a question, and what each method chose for it, with SIFT's reasons."""
     console.print()
-    console.print(table)
+    console.rule(Text(question.kind, style="bold"), align="left", style="dim")
+    console.print(Text(question.text, style="bold"))
+    if question.kind:
+        right = f"Right: {expected(question)}" if question.answers else "No page has the answer."
+        console.print(Text(right, style="dim"))
+    width = min(console.width, WIDEST)
+    for name, choice in chosen.items():
+        found = question.found(choice.chunks)
+        score = f": {sum(found)} of {counted(len(found), 'fact')}" if found else ""
+        console.print(Text(f"{name}{score}", style="bold cyan"))
+        for row in range(len(choice.chunks)):
+            _print_chunk(console, question, choice, row, width)
 
 
-def draw(compared: Comparison, modes: Sequence[ModeResult], path: Path) -> None:
-    """Write a PNG: what each method chooses, how σ² falls, and bits per byte by mode."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 6), layout="constrained")
-    FigureCanvasAgg(figure)
-    top, bottom = figure.subfigures(2, 1, height_ratios=[3, 2])
-    for axis, name in zip(top.subplots(1, len(compared.chosen)), compared.chosen, strict=True):
-        _draw_list(axis, compared, name)
-    curves, bars = bottom.subplots(1, 2, width_ratios=[3, 2])
-    for name in compared.chosen:
-        variances = compared.variances(name)
-        curves.plot(variances, label=TITLES.get(name, name), **STYLES[name])
-    curves.set_title("what stays uncertain about the question (σ²)", loc="left", fontsize=10)
-    curves.set_xlabel("chunks read")
-    curves.legend(frameon=False)
-    drawn = bars.bar(
-        [result.mode.replace("_", "-") for result in modes],
-        [result.bits_per_byte for result in modes],
-        color=[GREY, *[BLUE] * (len(modes) - 1)],
-    )
-    bars.bar_label(drawn, fmt="%.2f")
-    bars.margins(y=0.12)
-    bars.set_title("bits per byte of a held-back passage", loc="left", fontsize=10)
-    for axis in (curves, bars):
-        axis.spines[["top", "right"]].set_visible(False)
-    question = compared.query.text.replace("$", r"\$")
-    figure.suptitle(fill(question, 100), fontsize=11, x=0.01, ha="left", weight="bold")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with catch_warnings():
-        filterwarnings("ignore", message="Glyph .* missing from font")  # of scripts, emojis
-        figure.savefig(path, dpi=150, metadata={"Software": None})
+def _print_chunk(
+    console: Terminal, question: Question, choice: Choice, row: int, width: int
+) -> None:
+    """Print a chunk in one line, with the fact that it states, and the reason for it in another."""
+    chunks, fact = choice.chunks, question.fact_in(choice.chunks, row)
+    room = min(WIDEST_SOURCE, width // 2)
+    source = source_of(chunks.metadata[row], chunks.document_ids[row], room)
+    head = f" {'✓' if fact else ' '} {source:<{room}}  "
+    beside = one_spaced(fact.text) if fact else first_line(chunks, row)
+    text = shortened(beside, width - len(head))
+    line = Text.assemble((head, "green" if fact else ""), (text, "green" if fact else "dim"))
+    console.print(line, no_wrap=True, crop=False)
+    if choice.picks and (reason := choice.picks[row].reason):
+        reason = shortened(reason, width - 7)
+        console.print(Text(f"     ↳ {reason}", style="italic"), no_wrap=True, crop=False)
 
 
-def _draw_list(axis: Axes, compared: Comparison, name: str) -> None:
-    """Write a method's choice, what repeats an earlier chunk in grey."""
-    chunks = compared.chunks(name)
-    axis.set_axis_off()
-    title = f"{TITLES.get(name, name)}: {compared.n_alike(name)} of {len(chunks)} repeat"
-    axis.set_title(title, loc="left", fontsize=10, weight="bold")
-    for i, repeat in enumerate(repeats_of(chunks.embeddings)):
-        line = f"{i + 1}  {_name(chunks, i, 40)}"
-        if repeat is not None:
-            line = f"{i + 1}  {repeat.mark}  {_name(chunks, i, 36)}"
-        axis.text(
-            0,
-            1 - (i + 0.5) / len(chunks),
-            line.replace("$", r"\$"),
-            fontsize=8.5,
-            color="black" if repeat is None else GREY,
-            transform=axis.transAxes,
-        )
+def first_line(chunks: CandidatePool, row: int) -> str:
+    """Return the beginning of a chunk in one line, without front matter, headings and rules."""
+    text = _FRONT_MATTER.sub("", chunks.texts[row])
+    body = _HEADINGS.sub("", text) or text
+    return one_spaced(_TABLE_LINES.sub(" ", body).replace("**", ""))
+
+
+def expected(question: Question) -> str:
+    """Return the answer: the first spelling of each part."""
+    return "; ".join(part[0] for part in question.answers)
+
+
+def print_answer(console: Terminal, name: str, answer: str, *, is_right: bool | None) -> None:
+    """Print what the model wrote from a method's chunks, in two lines at most.
+
+    Args:
+        console: Where.
+        name: The method.
+        answer: What it wrote.
+        is_right: Whether that is right; None if nobody knows.
+    """
+    mark = " " if is_right is None else "✓" if is_right else "✗"
+    head = f" {mark} {name:<13}  "
+    text = shortened(one_spaced(answer), 2 * (min(console.width, WIDEST) - len(head)))
+    grid = Table.grid()
+    grid.add_row(Text(head), Text(text), style="green" if is_right else "")
+    console.print(grid)
+
+
+def print_right_answers(
+    console: Terminal, questions: Sequence[Question], right: Mapping[str, Sequence[bool]]
+) -> None:
+    """Print how many answers are right from each method's chunks, by kind and in all.
+
+    Args:
+        console: Where.
+        questions: Those that were answered.
+        right: By the method's name, whether the answer to each is right.
+    """
+    counts = {name: np.array(values, dtype=np.intp) for name, values in right.items()}
+    rows_of = {**by_kind(questions), ALL: list(range(len(questions)))}
+    ones = np.ones(len(questions), dtype=np.intp)
+    print_counts(console, "right answers", ones, counts, rows_of)

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import sqlite3
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
+from typing import Any
 
-import numpy as np
 from qdrant_client import QdrantClient
 
-from sift_core import CandidateSourceError, Embedder
+from sift_core import CandidateSourceError, Embedder, InvalidInputError
+from sift_core.cli.models import load_embedder, load_index_embedder
+from sift_core.documents import find_files, index_documents, read_found
+from sift_core.documents.chunk_length import chunker_for
+from sift_core.documents.indexing import IndexingReport
 from sift_core.sources import QdrantSource
-from sift_core.types import FloatArray
-
-if TYPE_CHECKING:
-    from sift_core.embedders.loading import LoadedEmbedder
 
 ROOT = Path(__file__).parent.parent
 MODEL = os.environ.get("SIFT_DEMO_MODEL", "HuggingFaceTB/SmolLM2-135M-Instruct")
 EMBEDDER = "all-MiniLM-L6-v2"
 COLLECTION = f"demo-{EMBEDDER}"
-QUESTION = "What is stochastic depth, and how is relative position bias computed?"
+QUESTION = (
+    "The grab crane on the salt quay has stopped in the middle of the night. Which pager do I call?"
+)
 
 
 @contextmanager
@@ -41,66 +40,57 @@ def demo_client() -> Iterator[QdrantClient]:
     folder = Path(os.environ.get("SIFT_DEMO_CACHE", ROOT / ".cache/demo")) / "qdrant"
     if not folder.is_dir():
         raise CandidateSourceError(f"there is no {folder} yet; run `make demo` once")
-    try:
-        client = QdrantClient(path=str(folder))
-    except RuntimeError as error:  # another process holds it
-        raise CandidateSourceError(f"{folder} is in use: {error}; wait for that run") from error
-    try:
+    with open_qdrant(folder) as client:
         if not client.collection_exists(COLLECTION):
             raise CandidateSourceError(f"{folder} has no {COLLECTION!r}; run `make demo` once")
+        yield client
+
+
+@contextmanager
+def open_qdrant(folder: Path) -> Iterator[QdrantClient]:
+    """Yield a client of a folder, which is closed at the end of the block.
+
+    Raises:
+        CandidateSourceError: If the folder is in use, or cannot be read or written.
+    """
+    try:
+        client = QdrantClient(path=str(folder))
+    except (RuntimeError, OSError, sqlite3.Error) as error:  # the first: another process holds it
+        raise CandidateSourceError(
+            f"cannot open Qdrant at {folder}: {error}; wait for the other run, or pass another "
+            f"--cache"
+        ) from error
+    try:
         yield client
     finally:
         client.close()
 
 
-class RememberingEmbedder:
-    """An embedding model that is loaded when a text is new; questions are kept in a file.
+def index_folder(client: QdrantClient, folder: Path) -> IndexingReport:
+    """Make the demo's collection equal to a folder's files, as `sift index` does.
 
-    Without ONNX Runtime loading it takes seconds, which is much of a second run. Documents are
-    embedded as `sift index` does, in eight bits where that is much quicker, and questions in
-    float32.
+    Files are named relative to the folder. Only what is new is embedded.
+
+    Raises:
+        CandidateSourceError: If Qdrant fails.
+        InvalidInputError: If there is nothing to read in the folder.
     """
+    found = find_files([folder], base=folder)
+    if not found.files:
+        raise InvalidInputError(
+            f"no file below {str(folder)!r} that can be read; pass a folder with text, Markdown, "
+            f"HTML, Python or PDF"
+        )
+    embedder = load_index_embedder(EMBEDDER)
+    documents = read_found(found, chunker_for(embedder), with_dates=True).documents
+    if not documents:
+        raise InvalidInputError(f"nothing to read in {str(folder)!r}; pass a folder with text")
+    return index_documents(demo_source(client, embedder), documents, embedder)
 
-    def __init__(self, name: str, path: Path) -> None:
-        self.name, self._path = name, path
 
-    @cached_property
-    def model(self) -> LoadedEmbedder:
-        from sift_core.cli.models import load_embedder
-
-        return load_embedder(self.name)
-
-    @cached_property
-    def index_model(self) -> LoadedEmbedder:
-        from sift_core.cli.models import load_index_embedder
-
-        return load_index_embedder(self.name)
-
-    def load_index_model(self) -> None:
-        """Load what embeds documents now. The first time it is exported for ONNX Runtime."""
-        _ = self.index_model
-
-    def embed_query(self, text: str) -> FloatArray:
-        key = hashlib.sha256(f"{self.name}\0{text}".encode()).hexdigest()
-        known = self._known
-        if key not in known:
-            known[key] = self.model.embed_query(text)
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            part = self._path.with_suffix(".part.npz")
-            np.savez(part, **known)
-            part.replace(self._path)
-        return known[key]
-
-    def embed_documents(self, texts: Sequence[str]) -> FloatArray:
-        return self.index_model.embed_documents(texts)
-
-    @cached_property
-    def _known(self) -> dict[str, FloatArray]:
-        try:
-            with np.load(self._path) as stored:
-                return dict(stored)
-        except (OSError, ValueError, BadZipFile, EOFError):  # none yet, or damaged
-            return {}
+def load_question_embedder() -> Embedder:
+    """Return what embeds questions: in full precision, as `sift search` does."""
+    return load_embedder(EMBEDDER)
 
 
 def demo_source(client: QdrantClient, embedder: Embedder) -> QdrantSource:

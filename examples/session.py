@@ -19,15 +19,15 @@ from sift_core.answering import AnswerEngine, LearningOptions, Session
 from sift_core.embedders import SentenceTransformerEmbedder
 
 TOPICS = {
-    "patches": [
-        "How are images cut into patches and embedded?",
-        "What is a class token?",
-        "What is stochastic depth?",
+    "crane": [
+        "What may the crane Marta lift, and who looks after it?",
+        "Where does the crane stand?",
+        "When was the crane inspected?",
     ],
-    "detection": [
-        "How does DETR match predictions with targets?",
-        "What is deformable attention?",
-        "What does a segmentation head do?",
+    "marina": [
+        "What does a night in the marina cost, and when does the boat hoist work?",
+        "How long may a visitor's boat be?",
+        "Who looks after the marina?",
     ],
 }
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from sift_core.types import FloatArray
 
-# As README.md and the demo define "redundant": two chunks this close say mostly the same.
+# "Redundant" in this library: two chunks this close say mostly the same.
 REDUNDANT_COSINE = 0.8
 
-# Versions of one text by MiniLM. The demo holds back passages by it. Guessed by eye.
+# Versions of one text by MiniLM. Guessed by eye.
 COPY_COSINE = 0.95
 
 

@@ -24,45 +24,22 @@ from tests.random_model import save_random_model  # noqa: E402
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 HELPERS = {
-    *("demo_answers", "demo_pace", "demo_questions", "demo_report", "demo_store"),
-    *("python_docs", "transformers_docs"),
+    *(f"demo_{name}" for name in ("answers", "harbour", "methods", "picture", "report", "store")),
+    "python_docs",
 }
 ELSEWHERE = {"demo", "index_with_ray"}  # the other wants a server
-QUESTION = "How is stochastic depth computed?"
 LIMIT_S = 600
-TOPICS = (
-    "stochastic depth",
-    "relative position bias",
-    "window partition",
-    "patch embedding",
-    "class token",
-    "layer scale",
-    "attention pooling",
-    "causal mask",
-    "feature pyramid",
-    "position encoding",
-)
-PAGE = """# {topic}
-
-How {topic} is computed in an image model, with `{name}(hidden_states, scale)`.
-
-The hidden states are walked once, from the first layer to the last, at most *scale* of them are
-changed. The call returns {topic} for each sample of the batch; an empty batch gives an empty
-tensor. It raises ValueError where *scale* is negative, and where there are no such states.
-"""
 EIGHT_LINES = r"\n(  .*\n){8}(?!  )"
 # What each prints, as regular expressions.
 PRINTED = {
     "llama_index_query_engine": [
         rf"(?m)^nearest neighbours{EIGHT_LINES}",
         rf"(?m)^SIFTReranker{EIGHT_LINES}",
-        r"SIFTReranker\n(  .*\n)*?.*stochastic_depth\.md",
         r"SIFTRetriever chooses the same: True",
     ],
     "haystack_pipeline": [
         rf"(?m)^nearest neighbours{EIGHT_LINES}",
         rf"(?m)^SIFTRanker{EIGHT_LINES}",
-        r"SIFTRanker\n(  .*\n)*?.*stochastic_depth\.md",
     ],
     "two_rerankers": [
         rf"(?m)^{name}{EIGHT_LINES}"
@@ -76,7 +53,7 @@ PRINTED = {
     ],
     "session": [
         r"(?ms)(^\[\w+\] learned from 10 chunks.*){2}",
-        r"(?ms)(^\[\w+\] (?:How|What) [^\n]*\? .*){6}",
+        r"(?ms)(^\[\w+\] (?:How|What|Where|When|Who) [^\n]*\? .*){6}",
         r"they answer as they do alone: True",
         r"weights are what they were",
     ],
@@ -146,32 +123,43 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory, model):
-    """The demo over ten pages: its folder, and what it printed."""
+    """The demo over the harbour's handbook: its folder, and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
-    (folder / "docs").mkdir()
-    for topic in TOPICS:
-        name = topic.replace(" ", "_")
-        page = PAGE.format(topic=topic, name=name)
-        (folder / f"docs/{name}.md").write_text(page, encoding="utf-8")
-    asked = ["--docs", "docs", "--cache", "cache", "--question", QUESTION]
-    return folder, run("demo", folder, *asked, **model)
+    return folder, run("demo", folder, "--cache", "cache", "--all-answers", **model)
 
 
 @pytest.mark.slow
-def test_the_demo_answers_a_question(demo):
+def test_the_demo_counts_facts_and_answers(demo):
     folder, demo = demo
     assert demo.returncode == 0, demo.stderr
     assert demo.stderr == ""
-    assert "10 chunks, 10 of them new" in demo.stdout
-    for name in ("nearest", "MMR", "SIFT"):
-        assert re.search(rf"{name}: \d+ of 10 repeat", demo.stdout)
-        assert f"Answer from {name}" in demo.stdout
-    assert len(re.findall(r"\d+ tokens read, first word after", demo.stdout)) == 3
-    rows = re.findall(r"^(\w+) +(\d\.\d{3}) +(\d+)% +\d", demo.stdout, re.MULTILINE)
-    bits = {mode: float(figure) for mode, figure, _ in rows}
-    assert list(bits) == ["base", "context", "fine_tune", "both"]
-    picture = folder / "cache/demo.png"
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    for kind in ("two hops", "number or name", "newest", "several facts", "all"):
+        of, *found = re.search(rf"(?m)^{kind}((?: +\d+)(?:(?: +\d+)[ ↓↑]*){{5}})$", demo.stdout)[
+            1
+        ].split()
+        assert all(0 <= int(one) <= int(of) for one in found if one.isdigit())
+    for name in ("nearest", "MMR", "hybrid", "SIFT"):
+        assert len(re.findall(rf"(?m)^{name}(: \d of \d facts?)?$", demo.stdout)) == 5
+        assert len(re.findall(rf"(?m)^ [✓✗] {name} ", demo.stdout)) == 5
+    assert re.search(r"(?m)^     ↳ shares: \w+", demo.stdout)
+    assert re.search(r"(?m)^unanswerable +5( +[0-5] *[↓↑]?){4} *$", demo.stdout)
+    assert (folder / "cache/demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_the_demo_asks_a_folder_of_ones_own(tmp_path, model):
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "kettle.md").write_text("# Kettle\n\nIt is in the galley.\n", encoding="utf-8")
+    asked = ["--docs", "docs", "--cache", "cache", "--question", "Where is the kettle?"]
+    finished = run("demo", tmp_path, *asked, **model)
+    assert finished.returncode == 0, finished.stderr
+    assert "1 chunk, 1 of them new" in finished.stdout
+    assert len(re.findall(r"(?m)^   kettle.md.* It is in the galley\.$", finished.stdout)) == 4
+    assert len(re.findall(r"(?m)^   (nearest|MMR|hybrid|SIFT) ", finished.stdout)) == 4
+    assert "harbour" not in finished.stdout
+    assert " of " not in finished.stdout.replace("1 of them", "")  # nothing is counted
+    assert not (tmp_path / "cache/demo.png").exists()
 
 
 @pytest.mark.slow
