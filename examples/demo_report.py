@@ -21,7 +21,6 @@ ALL = "all"
 WIDEST = 120  # columns, beyond which lines are hard to read
 WIDEST_SOURCE = 44
 # Of a chunk's text: what stands in the line already, or is no text.
-_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _HEADINGS = re.compile(r"\A(?:\s*#{1,6}\s.*(?:\n|\Z))+")
 _TABLE_LINES = re.compile(r"[|:\s-]*-{3,}[|:\s-]*|\s*\|[|\s]*")
 
@@ -152,8 +151,8 @@ def _print_chunk(
 
 
 def first_line(chunks: CandidatePool, row: int) -> str:
-    """Return the beginning of a chunk in one line, without front matter, headings and rules."""
-    text = _FRONT_MATTER.sub("", chunks.texts[row])
+    """Return the beginning of a chunk in one line, without headings and rules."""
+    text = chunks.texts[row]
     body = _HEADINGS.sub("", text) or text
     return one_spaced(_TABLE_LINES.sub(" ", body).replace("**", ""))
 

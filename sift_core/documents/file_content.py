@@ -8,11 +8,13 @@ import os
 import re
 import tokenize
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
 from itertools import accumulate
 from typing import Any
 
+from sift_core.checks import check_text
 from sift_core.documents.chunker import FORMAT_OF_SUFFIX, Chunker
 from sift_core.documents.cutting import TextFormat
 from sift_core.documents.file_dates import date_of_content
@@ -29,6 +31,8 @@ from sift_core.documents.finding import (
     SkipReason,
     broken,
 )
+from sift_core.documents.front_matter import FrontMatter, front_matter, same_words
+from sift_core.documents.headings import LONGEST_TITLE
 from sift_core.documents.readable import readable, unhyphenated, without_inline_files
 from sift_core.documents.scripts import lowered, raised
 from sift_core.errors import InvalidInputError, MissingDependencyError
@@ -44,11 +48,10 @@ def read_file(file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath
     Ids are `{source}#0`, `#1`, ...; metadata has what `Chunker.split` adds and, of a PDF
     or a presentation, "page", where the chunk begins, counted from 1, and "last_page", where it
     ends. A date that the file states stands under "date" and its kind under "date_kind".
+    Front matter is in no chunk; its title is the outermost heading, see `_behind`.
     """
     try:
         chunks = _chunks(file, content_of(file), chunker)
-        if not chunks:
-            raise SkipError(SkipReason.EMPTY, "only whitespace")
     except SkipError as error:
         return SkippedPath(source=file.source, reason=error.reason, detail=error.detail)
     except MissingDependencyError as error:
@@ -66,11 +69,19 @@ def _chunks(file: FoundFile, content: bytes, chunker: Chunker) -> list[Document]
     starts: list[int] = []
     if suffix in _PAGED:
         starts = [0, *accumulate(len(page) + 2 for page in pages[:-1])]
+    is_written = suffix not in (PDF_SUFFIX, *HTML_SUFFIXES, *OFFICE_SUFFIXES)
+    matter = front_matter(text) if is_written else None
+    body = text[matter.end :] if matter else text
     try:
+        check_text("text", text)
         date = date_of_content(content, text, suffix)
-        chunks = chunker.split(text, format=format, document_id=file.source, metadata=date)
+        chunks = chunker.split(body, format=format, document_id=file.source, metadata=date)
     except InvalidInputError as error:  # half a surrogate pair, which an escape can bring in
         raise SkipError(SkipReason.ENCODING, str(error)) from error
+    if not chunks:
+        raise SkipError(SkipReason.EMPTY, "only front matter" if matter else "only whitespace")
+    if matter:
+        chunks = _behind(matter, chunks)
     for i, chunk in enumerate(chunks if starts else ()):
         first, last = chunk.metadata["start"], chunk.metadata["end"] - 1
         numbers = {
@@ -79,6 +90,24 @@ def _chunks(file: FoundFile, content: bytes, chunker: Chunker) -> list[Document]
         }
         chunks[i] = replace(chunk, metadata={**chunk.metadata, **numbers})
     return chunks
+
+
+def _behind(matter: FrontMatter, chunks: Sequence[Document]) -> list[Document]:
+    """Return the chunks of what follows front matter with their places in the whole text.
+
+    Its title stands above their headings, unless the text begins with the same as a heading.
+    """
+    title = matter.title[:LONGEST_TITLE]
+    begins_with = chunks[0].metadata.get("heading", [""])[-1]
+    placed = []
+    for chunk in chunks:
+        about = dict(chunk.metadata)
+        about |= {key: about[key] + matter.end for key in ("start", "end")}
+        path = about.get("heading", [])
+        if title and not any(same_words(title, one) for one in (begins_with, *path[:1])):
+            about["heading"] = [title, *path]
+        placed.append(replace(chunk, metadata=about))
+    return placed
 
 
 def _pages(content: bytes, suffix: str) -> tuple[TextFormat, list[str]]:

@@ -24,6 +24,7 @@ from sift_core.documents.finding import (
     FoundFile,
     SkipError,
 )
+from sift_core.documents.front_matter import front_matter
 from sift_core.types import Document
 
 DATE_KEY, KIND_KEY = "date", "date_kind"
@@ -31,9 +32,6 @@ GIT_SECONDS = 20.0  # for the history of one repository; afterwards the files' t
 
 # Of several dates the first in this order: when a text changed says more than when it began.
 _KEYS = ("lastmod", "last_modified", "modified", "updated", "date", "published", "created")
-_FRONT_MATTER = re.compile(
-    r"\A\ufeff?(---|\+\+\+)[ \t]*\n(.{0,20000}?)\n\1[ \t]*(?:\n|\Z)", re.DOTALL
-)
 _LINE = re.compile(r"^([A-Za-z_-]+)[ \t]*[:=][ \t]*(\S.*?)\s*$", re.MULTILINE)
 _META = (
     *("article:modified_time", "og:updated_time", "dcterms.modified", "last-modified"),
@@ -95,8 +93,8 @@ def as_iso(value: object) -> str | None:
 
 
 def _of_front_matter(text: str) -> list[str]:
-    matter = _FRONT_MATTER.match(text)
-    lines = _LINE.findall(matter[2]) if matter else []
+    matter = front_matter(text)
+    lines = _LINE.findall(matter.content) if matter else []
     found = {key.lower().replace("-", "_"): value.split(" #")[0] for key, value in reversed(lines)}
     return [found[key] for key in _KEYS if key in found]
 

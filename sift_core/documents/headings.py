@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from sift_core.documents.front_matter import front_matter
+
 Span: TypeAlias = tuple[int, int]
 """Start and end, as offsets in a text."""
 
-_LONGEST_TITLE = 200  # characters; every chunk below a heading holds its title
+LONGEST_TITLE = 200  # characters; every chunk below a heading holds its title
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}(?=[^`\n]*$)|~{3,})(.*)", re.MULTILINE)
-_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?s:.*?)^(?:---|\.\.\.)[ \t]*\r?$", re.MULTILINE)
 _MARKDOWN = re.compile(
     r"^ {0,3}(?:(?P<marks>#{1,6})(?P<title>(?:[ \t].*|\r)?)$"
     r"|(?![-*+>|#\s]|\d+[.)]\s)(?P<underlined>.+)\n {0,3}(?P<line>=+|-+)[ \t]*\r?$)",
@@ -60,11 +61,11 @@ def fences(text: str) -> Iterator[Span]:
 def markdown_headings(text: str) -> list[Heading]:
     """Return the headings of a Markdown text, in order: "# Title" and underlined ones.
 
-    Lines in code fences and in YAML at the start are none. Headings inside quotes and lists
+    Lines in code fences and in front matter are none. Headings inside quotes and lists
     are not looked for, and HTML is not understood.
     """
-    front_matter = _FRONT_MATTER.match(text)
-    others = [*([front_matter.span()] if front_matter else []), *fences(text)]
+    matter = front_matter(text)
+    others = [*([(0, matter.end)] if matter else []), *fences(text)]
     found = []
     for match in _MARKDOWN.finditer(text):
         i = bisect_right(others, (match.start(), len(text)))
@@ -125,7 +126,7 @@ def _with_paths(found: Sequence[tuple[int, int, int, str]]) -> list[Heading]:
     headings: list[Heading] = []
     above: list[tuple[int, str]] = []
     for start, end, level, title in found:
-        above = [*(outer for outer in above if outer[0] < level), (level, title[:_LONGEST_TITLE])]
+        above = [*(outer for outer in above if outer[0] < level), (level, title[:LONGEST_TITLE])]
         path = tuple(name for _, name in above)
         headings.append(Heading(start=start, end=end, level=level, path=path))
     return headings

@@ -46,7 +46,8 @@ def read_files(
     PowerPoint, Excel, EPUB (extra `office`) and notebooks become Markdown. What lacks its extra is
     left out. All chunks are held in memory: some 1.5 times the text. Text is UTF-8,
     UTF-16 with a byte order mark, or what a Python file declares; its line ends become "\n", so
-    that a checkout on Windows gives the same chunks.
+    that a checkout on Windows gives the same chunks. Front matter (YAML between lines of "---",
+    TOML between lines of "+++") is in no chunk, but its title becomes a heading.
 
     Args:
         paths: Files and folders.
