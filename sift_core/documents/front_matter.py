@@ -1,4 +1,4 @@
-r"""Front matter: what a page says about itself before its text, in YAML or TOML.
+"""Front matter: what a page says about itself before its text, in YAML or TOML.
 
 Jekyll, Hugo, MkDocs, Docusaurus, Pandoc and Obsidian read it. It is found line by line, as such
 files often are no valid YAML ("title: Part 1: the boat"), which a parser would refuse as a whole.
@@ -17,7 +17,7 @@ _BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 # A key has three words at most, so that a sentence with a colon is none.
-_KEY = r"(?:[\"'][^\"'\n]+[\"']|[\w$@.][\w$@./+-]*(?: [\w$@./+-]+){0,2})[ \t]*:(?=\s)"
+_KEY = r"(?:[\"'][^\"'\n]+[\"']|[\w$@.][\w$@./:+-]*(?: [\w$@./+-]+){0,2})[ \t]*:(?=\s)"
 # After the first key: keys, what is indented, items of a list, comments, ends of brackets.
 _YAML = re.compile(
     rf"(?:#.*\n|[ \t\r]*\n)*{_KEY}.*\n(?:(?:{_KEY}|[ \t\r#\]}}]|-[ \t\r]|-?(?=\n)).*\n)*"

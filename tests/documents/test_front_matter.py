@@ -29,7 +29,7 @@ def headings(reading):
         "--- \ntitle: x\n...\n",
         "---\r\ntitle: x\r\n\r\n- a\r\n---\r\n",
         "---\n# by hand\n\nlayout: page\n---\n",
-        '---\n"title": x\nLast modified: y\nflow: [\n  a,\n]\n---\n',
+        '---\n"title": x\nLast modified: y\nog:image: z\nflow: [\n  a,\n]\n---\n',
         "---\ntitle: Part 1: the boat\nowner: @me\n---\n",  # no valid YAML
         "---\ntitle: {{title}}\n---\n",
         '+++\n\n# by hand\n[params]\na = """\nNo key\n"""\n+++\n',
