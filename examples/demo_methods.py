@@ -16,7 +16,7 @@ from sift_core import (
     choose,
     search,
 )
-from sift_core.choice import MMR_WEIGHT
+from sift_core.comparison import MMR_WEIGHT
 from sift_core.explanation import Pick
 from sift_core.sources import QdrantSource
 from sift_core.sources.multi_query import fetch_for_all
