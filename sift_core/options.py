@@ -18,7 +18,8 @@ from sift_core.selection.limits import takes
 from sift_core.selection.preferences import Preferences
 from sift_core.types import CandidatePool, FloatArray
 
-__all__ = ["ChoiceKeywords"]  # `ChoiceOptions` is public in `sift_core`
+# `ChoiceOptions` is public in `sift_core`.
+__all__ = ["SAME_COUNTS", "ChoiceKeywords", "unknown_option"]
 
 SAME_COUNTS = (
     ("n_select", "top_n", "top_k", "k"),
@@ -205,6 +206,10 @@ def unknown_option(owner: str, name: str, known: Iterable[str]) -> str:
         owner: Class whose options they are.
         name: The option that there is none of.
         known: Names of its options.
+
+    Example:
+        >>> unknown_option("SIFTReranker", "top_k", ["newest", "top_n"])
+        "SIFTReranker has no option 'top_k'; do you mean `top_n`?"
     """
     there = sorted(known)
     alike = [one for same in SAME_COUNTS if name in same for one in there if one in same]

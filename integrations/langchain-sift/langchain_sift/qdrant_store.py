@@ -15,9 +15,13 @@ from langchain_sift.stores import Options, StoreReader
 from langchain_sift.vectors import Vectors
 from sift_core import CandidatePool, InvalidInputError, Query
 from sift_core.pacing import paced
-from sift_core.sources.qdrant import astored_vectors, dense_vectors, stored_vectors, vectors_wanted
-from sift_core.sources.qdrant.calls import run
-from sift_core.sources.qdrant.filters import warn_of_missing_keys
+from sift_core.sources.qdrant import (
+    astored_vectors,
+    dense_vectors,
+    stored_vectors,
+    vectors_wanted,
+    warn_of_missing_keys,
+)
 
 
 class QdrantReader(StoreReader):
@@ -121,8 +125,7 @@ class QdrantReader(StoreReader):
 
     def _pool(self, query: Query, points: Sequence[Any], filter: Any) -> CandidatePool:
         if not points:
-            name = self._store.collection_name
-            run(self._store.client, warn_of_missing_keys(name, filter, [points]))
+            warn_of_missing_keys(self._store.client, self._store.collection_name, filter)
         embeddings = dense_vectors(
             points,
             vector_name=self._store.vector_name,

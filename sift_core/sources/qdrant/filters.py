@@ -12,7 +12,7 @@ from qdrant_client import models
 from sift_core.checks import short_repr, warn
 from sift_core.errors import MissingKeyWarning
 from sift_core.sources.layouts import METADATA_KEYS
-from sift_core.sources.qdrant.calls import STORE_ERRORS, Steps
+from sift_core.sources.qdrant.calls import STORE_ERRORS, Steps, run
 
 N_LOOKED_AT = 50  # points whose keys are shown. Guess.
 MOST_WARNINGS = 100  # a process; clients of a service may send any number of keys
@@ -20,13 +20,29 @@ MOST_WARNINGS = 100  # a process; clients of a service may send any number of ke
 _seen: set[tuple[str, ...]] = set()
 
 
-def warn_of_missing_keys(
+def warn_of_missing_keys(client: Any, collection: str, condition: models.Filter | None) -> None:
+    """Warn if a filter that no point passed names keys that the payloads lack.
+
+    Costs a request, once for the same collection and keys. Tools differ in where they put
+    metadata: LangChain's key of "year" is "metadata.year".
+
+    Args:
+        client: A blocking `QdrantClient`.
+        collection: Its name.
+        condition: The filter of a search that found nothing.
+
+    Example:
+        >>> from qdrant_client import QdrantClient
+        >>> client = QdrantClient(":memory:")
+        >>> warn_of_missing_keys(client, "handbook", None)  # no filter, no warning
+    """
+    run(client, missing_keys_steps(collection, condition, ()))
+
+
+def missing_keys_steps(
     collection: str, condition: models.Filter | None, found: Sequence[Sequence[Any]]
 ) -> Steps[None]:
-    """Warn if no point was found because the filter names keys that the payloads lack.
-
-    Costs a second request where nothing was found, once for the same collection and keys. Tools
-    differ in where they put metadata: LangChain's key of "year" is "metadata.year".
+    """Warn as `warn_of_missing_keys` does, in steps, if no request found a point.
 
     Args:
         collection: Its name.

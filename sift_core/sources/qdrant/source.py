@@ -33,7 +33,7 @@ from sift_core.sources.qdrant.calls import (
     run,
 )
 from sift_core.sources.qdrant.collection import Collection, vector_advice
-from sift_core.sources.qdrant.filters import warn_of_missing_keys
+from sift_core.sources.qdrant.filters import missing_keys_steps
 from sift_core.sources.qdrant.points import PointReader
 from sift_core.sources.qdrant.requests import (
     Fusion,
@@ -202,7 +202,7 @@ class QdrantSource(LexicalFetching):
                 f"{self._reader.place} gave {len(found)} answers to {len(requests)} requests; do "
                 f"the versions of server and client fit?"
             )
-        yield from warn_of_missing_keys(self._collection, requests[0].filter, found)
+        yield from missing_keys_steps(self._collection, requests[0].filter, found)
         return found
 
     def _answer(self, query: Query, call: Callable[[Any], Any]) -> Steps[Any]:
