@@ -48,7 +48,7 @@ class Pick:
         >>> pool.document_ids[pick.row], round(pick.similarity, 2), round(pick.gain, 2)
         ('timetable', 0.32, 0.09)
         >>> pick.reason
-        'shares: ferry'
+        'similarity 0.32, gain 0.09'
     """
 
     row: int

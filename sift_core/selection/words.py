@@ -233,8 +233,8 @@ class PoolWords:
         """Return the words that add most to the cosine of a question and a candidate, best first.
 
         Words that tell nothing are left out. They have less than 0.3 of the rarity of the
-        question's rarest word. Or 10 or more candidates have them, whose mean cosine is below that
-        of all: a subject is near the question, and "which" is everywhere.
+        question's rarest word. Or 10 or more candidates have them, whose mean cosine is not above
+        that of all: a subject is near the question, and "which" is everywhere.
 
         Args:
             row: Position of a candidate, 0 <= row < number of candidates.
@@ -262,8 +262,8 @@ class PoolWords:
             return is_telling
         having = cosines[table.rows[table.entries_of(words)]]
         means = sums_at(np.repeat(np.arange(len(words)), sizes), having, len(words)) / sizes
-        is_near = means > cosines.mean() - 1e-9  # rounding
-        return is_telling & ((sizes < FEWEST_TO_COMPARE) | is_near)
+        is_near = means > cosines.mean() + 1e-9  # rounding: what all have is nowhere nearer
+        return np.asarray(is_telling & ((sizes < FEWEST_TO_COMPARE) | is_near))
 
     def _vector_of(self, name: str, row: int) -> SparseVector:
         row = as_count(name, row, minimum=0, maximum=len(self._texts) - 1)
