@@ -84,7 +84,10 @@ def graph_of(retriever: BaseRetriever, model: BaseChatModel) -> CompiledStateGra
 def reason_of(passage: Document) -> str:
     """Return what a passage adds to those before it, if SIFT chose it."""
     pick = passage.metadata.get("sift")
-    return f" (adds {pick['gain']:.0%}, shares: {', '.join(pick['shares'])})" if pick else ""
+    if not pick:
+        return ""
+    shares = f", shares: {', '.join(pick['shares'])}" if "shares" in pick else ""
+    return f" (adds {pick['gain']:.0%}{shares})"
 
 
 if __name__ == "__main__":

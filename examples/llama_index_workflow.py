@@ -99,7 +99,10 @@ async def main() -> None:
 def reason_of(node: NodeWithScore) -> str:
     """Return what a node adds to those before it, if SIFT chose it."""
     pick = node.metadata.get("sift")
-    return f" (adds {pick['gain']:.0%}, shares: {', '.join(pick['shares'])})" if pick else ""
+    if not pick:
+        return ""
+    shares = f", shares: {', '.join(pick['shares'])}" if "shares" in pick else ""
+    return f" (adds {pick['gain']:.0%}{shares})"
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ class Pick:
         variance: σ² after this pick.
         chunks: Ids of the chunks in a joined passage, in reading order; empty for one chunk.
         shares: Words that it shares with the question, those that count most first, at most 3.
+            Words that tell nothing are left out, such as "of".
         reached_from: Rank, from 1, of the earlier pick that led here more than the question did.
             None if the question itself led here.
         reached_by: Words that it shares with that pick and not with the question, at most 3.
@@ -47,7 +48,7 @@ class Pick:
         >>> pool.document_ids[pick.row], round(pick.similarity, 2), round(pick.gain, 2)
         ('timetable', 0.32, 0.09)
         >>> pick.reason
-        'shares: ferry, the'
+        'similarity 0.32, gain 0.09'
     """
 
     row: int
@@ -69,9 +70,10 @@ class Pick:
 
     @property
     def reason(self) -> str:
-        """Return the words by which it was chosen; empty if there are none.
+        """Return the words by which it was chosen, or its numbers if there are none.
 
-        It reads such as "shares: brunhild, ward; reached from 2 by kunigunde".
+        It reads such as "shares: brunhild, ward; reached from 2 by kunigunde", or such as
+        "similarity 0.31, gain 0.05".
         """
         parts = []
         if self.shares:
@@ -79,7 +81,7 @@ class Pick:
         if self.reached_from is not None:
             words = f" by {', '.join(self.reached_by)}" if self.reached_by else ""
             parts.append(f"reached from {self.reached_from}{words}")
-        return "; ".join(parts)
+        return "; ".join(parts) or f"similarity {self.similarity:.2f}, gain {self.gain:.2f}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the six numbers for JSON, and of the other fields those that say something."""
@@ -214,13 +216,15 @@ class Chosen(Selection):
 
     def _shared_words(self) -> list[tuple[str, ...]]:
         """Return the words that each pick shares with one of the questions."""
-        words = self.reading.words if self.reading else None
         rows = self.positions.tolist()
-        if words is None:
+        if self.reading is None:
             return [()] * len(rows)
+        words, cosines = self.reading.words, self.reading.cosines
         nearest = words.question[:, rows].argmax(axis=0).tolist()
-        pairs = zip(rows, nearest, strict=True)
-        return [words.question_words(row, question=question) for row, question in pairs]
+        return [
+            words.question_words(row, question=question, cosines=cosines[question])
+            for row, question in zip(rows, nearest, strict=True)
+        ]
 
     def _ways(self) -> tuple[list[int | None], list[tuple[str, ...]]]:
         """Return for each pick the rank of the one that led to it, and by which words."""

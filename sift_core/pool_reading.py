@@ -24,6 +24,8 @@ class PoolReading:
     """The words of a pool and what follows from them for m questions."""
 
     words: PoolWords
+    cosines: FloatArray
+    """Of the embeddings of the questions and the candidates, shape (m, n)."""
     relevance: FloatArray
     """Of the candidates to each question, shape (m, n)."""
     spreads: tuple[Spread, ...]
@@ -93,6 +95,7 @@ def read_pool(pool: CandidatePool, query: Query, share: float) -> PoolReading | 
             spreads.append(spread(words, row, kept, own))
     return PoolReading(
         words=words,
+        cosines=cosines,
         relevance=relevance,
         spreads=tuple(spreads),
         parts=tuple(part for own in parts for part in own),

@@ -233,6 +233,11 @@ def test_words_find_the_number_that_embeddings_do_not_tell_apart():
     assert chosen.positions[0] == 37
     assert chosen.picks[0].relevance > chosen.picks[1].relevance
     assert any("37" in word for word in chosen.picks[0].shares)
+    # All invoices have the other words of the question, which say nothing about a pick.
+    other = chosen.picks[1]
+    assert other.shares == ()
+    other = replace(other, reached_from=None)
+    assert other.reason == f"similarity {other.similarity:.2f}, gain {other.gain:.2f}"
     assert chosen.picks[0].similarity == pool.similarities[37]  # still of embeddings alone
 
 

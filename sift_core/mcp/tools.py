@@ -263,8 +263,9 @@ def _chosen(chosen: Chosen) -> list[dict[str, Any]]:
     rows = zip(chosen.picks, chunks.document_ids, chunks.metadata, chunks.texts, strict=True)
     entries = []
     for pick, name, metadata, text in rows:
-        why = [f"similarity {pick.similarity:.2f}", f"adds {pick.gain / whole:.0%}", pick.reason]
-        entries.append(_entry(name, metadata, text, why="; ".join(filter(None, why))))
+        why = [f"similarity {pick.similarity:.2f}", f"adds {pick.gain / whole:.0%}"]
+        why += [pick.reason] if pick.words else []
+        entries.append(_entry(name, metadata, text, why="; ".join(why)))
     return entries
 
 

@@ -35,6 +35,13 @@ SMALLEST_LEFT = 1e-6
 
 SPELLED_FOR_EACH = 4  # words that are spelled for each that an explanation names
 
+# An explanation names a word if it has this share of the rarity of the question's rarest word. In
+# pools of 200 "of", "in" and "are" have 0.03 to 0.27 of it, and "crane" and "chunks" have 0.3.
+LEAST_RARITY = 0.3
+# "which" has more than 0.3. A word of so many candidates is named only if these are on average the
+# more similar ones. The mean of fewer cosines says little.
+FEWEST_TO_COMPARE = 10
+
 _default_cache = WordCountCache()
 
 
@@ -220,21 +227,43 @@ class PoolWords:
             one = one.take(~np.isin(one.words, self._question_words))
         return self._best_words(one, another, partial(self._spelled, row), n)
 
-    def question_words(self, row: int, *, question: int = 0, n: int = 3) -> tuple[str, ...]:
+    def question_words(
+        self, row: int, *, question: int = 0, n: int = 3, cosines: FloatArray | None = None
+    ) -> tuple[str, ...]:
         """Return the words that add most to the cosine of a question and a candidate, best first.
+
+        Words that tell nothing are left out. They have less than 0.3 of the rarity of the
+        question's rarest word. Or 10 or more candidates have them, whose mean cosine is not above
+        that of all: a subject is near the question, and "which" is everywhere.
 
         Args:
             row: Position of a candidate, 0 <= row < number of candidates.
             question: Position of a question. Default: the first one.
             n: How many to return at most, >= 0. Default: 3.
+            cosines: Of the embeddings of candidates and question, shape (number of candidates,).
+                Default: only rarity decides.
 
         Raises:
             InvalidInputError: If a position or `n` is not an integer in its range.
         """
         question = as_count("question", question, minimum=0, maximum=len(self._questions) - 1)
         vector = self._vector_of("row", row)
+        asked = self._questions[question]
+        asked = asked.take(self._is_telling(asked.words, cosines))
         spell = partial(self._spelled_in_question, question)
-        return self._best_words(self._questions[question], vector, spell, n)
+        return self._best_words(asked, vector, spell, n)
+
+    def _is_telling(self, words: IntArray, cosines: FloatArray | None) -> BoolArray:
+        """Return which words of a question tell something, shape (number of words,)."""
+        table = self._table
+        rarity, sizes = table.rarity[words], table.sizes[words]
+        is_telling = np.asarray(rarity >= LEAST_RARITY * rarity.max(initial=0.0))
+        if cosines is None:
+            return is_telling
+        having = cosines[table.rows[table.entries_of(words)]]
+        means = sums_at(np.repeat(np.arange(len(words)), sizes), having, len(words)) / sizes
+        is_near = means > cosines.mean() + 1e-9  # rounding: what all have is nowhere nearer
+        return np.asarray(is_telling & ((sizes < FEWEST_TO_COMPARE) | is_near))
 
     def _vector_of(self, name: str, row: int) -> SparseVector:
         row = as_count(name, row, minimum=0, maximum=len(self._texts) - 1)

@@ -160,7 +160,9 @@ def test_search_says_why_a_chunk_was_chosen(record, sift):
     hop = told["hop"]
     chosen = f"A second fetch brought {hop['n_new']} candidates, {hop['n_chosen']} of them chosen."
     assert (hop["n_new"] > 1, chosen in out) == (True, True)
-    assert "shares:" not in sift("search", QUESTION, "--words", "0").out
+    without = sift("search", QUESTION, "--words", "0").out
+    assert "shares:" not in without
+    assert re.search(r"(?m)^    similarity 0\.\d\d, gain 0\.\d\d$", without)
     pick = {"similarity": 1.0, "score": None, "relevance": 1.0, "redundancy": None}
     pick |= {"gain": 0.5, "variance": 0.5, "shares": ("a\x1b[31m\nb",)}
     reached = Pick(row=0, **pick, reached_from=2, reached_by=("ward",))

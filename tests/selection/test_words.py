@@ -210,6 +210,33 @@ def test_shared_words_weigh_how_often_they_stand():
     assert words.question_words(0) == ()
 
 
+def test_words_of_most_candidates_are_not_named():
+    texts = [f"the key of house {i}" for i in range(20)] + ["the L9 of Berth 5", "which was the"]
+    words = pool_words(texts, ["Which is the light of L9, at 5?"])
+    assert words.question_words(20) == ("l9", "5")
+    assert words.question_words(5) == ("5",)
+    assert words.question_words(0) == ()
+    assert words.question_words(21) == ("which",)
+
+
+@pytest.mark.parametrize(
+    ("subject", "noise"), [("crane", "which"), ("Kran", "welcher"), ("κρένες", "ποιος")]
+)
+def test_words_that_lie_anywhere_are_not_named_however_rare(subject, noise):
+    # Each stands in 12 of 40 texts: the subject in the nearest ones, the other word in all kinds.
+    texts = [f"x{i}" + f" {subject}" * (i < 12) + f" {noise}" * (i % 10 > 6) for i in range(40)]
+    cosines = np.linspace(0.9, 0.1, 40)
+    words = pool_words(texts, [f"{noise} {subject}"])
+    assert len(words.question_words(8)) == 2
+    assert words.question_words(8, cosines=cosines) == (subject.casefold(),)
+    assert words.question_words(38, cosines=cosines) == ()
+    everywhere = pool_words([f"x{i} {subject}" for i in range(40)], [subject])
+    assert everywhere.question_words(0, cosines=cosines) == ()
+    # A word of nine candidates is named, however far they are.
+    few = pool_words([f"x{i}" + " pager" * (i > 30) for i in range(40)], ["pager"])
+    assert few.question_words(39, cosines=cosines) == ("pager",)
+
+
 @pytest.mark.parametrize(
     ("texts", "questions", "headings", "message"),
     [
