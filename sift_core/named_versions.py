@@ -42,6 +42,7 @@ _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _POINTS = re.compile(r"(?<![\d.])\d+(?:\.\d+)+(?!\d)")
 _MARKED = re.compile(rf"{_MARK}(\d+)(?!\.?\d)", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
+_OTHER_DIGIT = re.compile(r"[^\D0-9]")
 
 _WORDS = re.compile(r"[^\W_]+(?:[._/:-][^\W_]+)*")
 _JOINTS = re.compile(r"[\s._/:-]+")
@@ -53,7 +54,8 @@ _SHORT = 3  # letters of words that title case may leave small: "of", "the", "vo
 _TITLE = 4  # longer words that are title case if all have capitals; "Who is Ada Hart?" has two
 
 Patterns = Mapping[str, re.Pattern[str]]
-Name, Found = TypeVar("Name"), TypeVar("Found")
+Name = TypeVar("Name")
+Found = TypeVar("Found")
 
 
 def prefer_named(
@@ -63,6 +65,7 @@ def prefer_named(
     *,
     newest: str | None,
     document_key: str | None = None,
+    with_names: bool = True,
 ) -> Preferences | None:
     """Return preferences by which the version that a question names is chosen.
 
@@ -85,10 +88,11 @@ def prefer_named(
         newest: Metadata key of a date, by which the newest is preferred. Default: years are read
             under "date", and other names count nothing.
         document_key: Metadata key that names a document. Default: as for `place_of`.
+        with_names: Whether to look for other names than years and versions. Default: True.
     """
     if not len(pool):
         return preferences
-    if newest is not None:
+    if newest is not None and with_names:
         preferences = _prefer_names(preferences, pool, query, document_key)
     patterns = _named(query)
     if not patterns:
@@ -113,9 +117,11 @@ def _prefer_names(
     patterns = [(max(parts, key=len), pattern) for parts, pattern in names]
     if not patterns:
         return preferences
+    has_digits = any(_DIGIT.search(part) for parts, _ in names for part in parts)
     counts = np.zeros(len(pool))
     for row, text in enumerate(pool.texts):
-        text = _ascii_digits(f"{_labels(pool, row, document_key)} {text}").casefold()
+        text = f"{_labels(pool, row, document_key)} {text}".casefold()
+        text = _ascii_digits(text) if has_digits else text
         counts[row] = sum(
             part in text and pattern.search(text) is not None for part, pattern in patterns
         )
@@ -181,8 +187,10 @@ def _is_title(words: Sequence[str]) -> bool:
 
 def _whole(parts: tuple[str, ...]) -> re.Pattern[str]:
     """Return what finds the parts of a name one after another, as whole words."""
-    inside = r"[\W_]{1,3}".join(map(re.escape, parts))
-    return re.compile(rf"(?<![^\W_]){inside}(?![^\W_])")
+    first, *others = map(re.escape, parts)
+    rest = "".join(rf"[\W_]{{1,3}}{part}" for part in others)
+    # A pattern that begins with letters, not with a condition, is found ten times as fast.
+    return re.compile(rf"{first}(?<![^\W_]{first}){rest}(?![^\W_])")
 
 
 def _named(query: Query) -> Patterns:
@@ -251,4 +259,4 @@ def _match(name: str, pattern: re.Pattern[str], text: str) -> int:
 
 def _ascii_digits(text: str) -> str:
     """Return a text with the digits of all scripts as 0 to 9."""
-    return text if text.isascii() else _DIGIT.sub(lambda digit: str(int(digit[0])), text)
+    return text if text.isascii() else _OTHER_DIGIT.sub(lambda digit: str(int(digit[0])), text)
