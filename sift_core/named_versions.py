@@ -73,13 +73,14 @@ def prefer_named(
     of these have a row of `prefer` each. One in the id, path, title or headings of a chunk counts
     most, then the year of its date, then its text. `prior` takes no weight from a named version.
 
-    With `newest`, candidates that tie are ordered by how many other names of the question they
-    have, in any of these places, and only then by date. So a newer revision that lacks a name
-    ("Captain Quillon") loses to an older one that has it. Without `newest` the most relevant one
-    stands, in which words count already.
+    With `newest`, candidates that tie are ordered by how many other names of the question stand in
+    their id, path, title or headings, and only then by date. So a newer revision whose title lacks
+    a name ("Captain Quillon") loses to an older one whose title has it. Texts are not searched:
+    of two versions the newer one may have dropped the sentence with the name. Without `newest` the
+    most relevant one stands, in which words count already.
 
-    Nothing changes if the question names none, or no candidate differs by it. Costs a search of
-    all texts for up to 8 years and versions and 16 names.
+    Nothing changes if the question names none, or no candidate differs by it. Costs a search
+    for up to 8 years and versions and 16 names.
 
     Args:
         preferences: By dates. Default: none.
@@ -112,16 +113,14 @@ def prefer_named(
 def _prefer_names(
     preferences: Preferences | None, pool: CandidatePool, query: Query, document_key: str | None
 ) -> Preferences | None:
-    """Return preferences by which the candidate with most names of a question comes first."""
+    """Return preferences by which those whose labels have most names of a question come first."""
     names = list(_of_texts(query, _words_in).items())[:MOST_NAMES]
     patterns = [(max(parts, key=len), pattern) for parts, pattern in names]
     if not patterns:
         return preferences
-    has_digits = any(_DIGIT.search(part) for parts, _ in names for part in parts)
     counts = np.zeros(len(pool))
-    for row, text in enumerate(pool.texts):
-        text = f"{_labels(pool, row, document_key)} {text}".casefold()
-        text = _ascii_digits(text) if has_digits else text
+    for row in range(len(pool)):
+        text = _ascii_digits(_labels(pool, row, document_key)).casefold()
         counts[row] = sum(
             part in text and pattern.search(text) is not None for part, pattern in patterns
         )

@@ -131,7 +131,7 @@ NOTICES = [
     ],
 )
 def test_a_name_wins_over_a_newer_date(question, row):
-    found = chosen(question, make_pool(NOTICES), newest="date")
+    found = chosen(question, make_notices(), newest="date")
     assert [year - YEARS[0] for year in found] == [row]
 
 
@@ -144,11 +144,24 @@ def test_a_name_is_looked_for_in_paths_and_counts_less_than_a_year():
     assert chosen("How was Tern in 2019?", pool, newest="date") == [2019]
 
 
+def test_a_newer_version_without_a_sentence_wins():
+    # Its text lacks the name, and its title is that of the others.
+    assert chosen("When does Tern stop?", make_pool(NOTICES), newest="date") == [2023]
+
+
 def test_a_name_counts_nothing_without_words_or_newest():
-    pool = make_pool(NOTICES)
+    pool = make_notices()
     assert chosen("When does Kestrel stop?", pool, newest="date") == [2020]
     assert chosen("When does Kestrel stop?", pool, newest="date", words=0) == [2023]
     assert prefer_named(None, pool, Query(text="Is Kestrel shut?"), newest=None) is None
+
+
+def make_notices():
+    """Return the pool of versions with these as titles, and the same text each."""
+    pool = make_pool()
+    titles = [*NOTICES, *("Another matter" for _ in OTHERS)]
+    metadata = [one | {"title": title} for one, title in zip(pool.metadata, titles, strict=True)]
+    return replace(pool, metadata=metadata)
 
 
 VERSIONS = ["1.2", "1.20", "2.0", "2.3", "2.3.1", "3.0"]
