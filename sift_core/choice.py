@@ -327,6 +327,7 @@ def _preferences(
             query,
             newest=options.newest,
             document_key=options.document_key,
+            with_names=options.words > 0,
         )
     if targets is None:
         return preferences

@@ -1,4 +1,7 @@
-"""The year or version that a question names wins over the newest and the most relevant one."""
+"""What a question names wins over the newest: a year or version, then a name or code.
+
+A year or version wins over the most relevant one too.
+"""
 
 from dataclasses import replace
 
@@ -96,6 +99,71 @@ def test_the_name_of_a_document_is_read_by_its_key():
     assert chosen("in 2019", pool, document_key="file") == [2019]
 
 
+# Notices of one template that differ in one berth, crane and code each; the last is the newest.
+NOTICES = [
+    "Berth 5 is closed from 3 March. Crane Kestrel stops. Order INV-2031, ships up to 80 m",
+    "Berth 3 is closed from 5 May. Crane Tern stops. Order INV-203, ships up to 90 m",
+    "Saltpan Quay is closed in February. Crane Kestrel stops. Order L9, ships up to 70 m",
+    "Liegeplatz 7 am Kohlenkai ist gesperrt. Der Kran Möwe steht. Auftrag L95",
+    "O'Brien looks after the crane. The Harbour Office is open, as is the Lantern Quay",
+    "Berth 8 is closed from 3 May. Crane Heron stops. Order L4, for 80 ships",
+]
+
+
+@pytest.mark.parametrize(
+    ("question", "row"),
+    [
+        ("Is berth 5 closed?", 0),  # not berth 3, which is closed from 5 May
+        ("Which crane stops for INV-2031?", 0),
+        ("INV-203: which crane stops?", 1),
+        ("Which ships does L9 concern?", 2),  # not L95
+        ("How does an 80 m coaster get in?", 0),  # not 80 ships
+        ("When does Kestrel stop at Saltpan Quay?", 2),  # two names, of which the first has one
+        ("what is closed in February", 2),
+        ("Seit wann ist der Liegeplatz am Kohlenkai gesperrt?", 3),
+        ("whom does O'Brien's crane serve", 4),
+        ("Berth closed? Tern stops?", 5),  # sentences begin there
+        ("HAS KESTREL STOPPED", 5),
+        ("Find the Lantern Quay Harbour Office Hours", 5),
+        ("WHERE IS L9", 2),
+        ("Has Marta stopped, and where is L8?", 5),  # no notice has these
+        ("which crane stops?", 5),
+    ],
+)
+def test_a_name_wins_over_a_newer_date(question, row):
+    found = chosen(question, make_notices(), newest="date")
+    assert [year - YEARS[0] for year in found] == [row]
+
+
+def test_a_name_is_looked_for_in_paths_and_counts_less_than_a_year():
+    pool = make_pool(names="kestrel-{}.md")
+    newest = {**pool.metadata[5], "source": "tern.md"}
+    pool = replace(pool, metadata=[*pool.metadata[:5], newest, *pool.metadata[6:]])
+    assert chosen("How is Kestrel?", pool, newest="date") == [2022]
+    assert chosen("How is Tern?", pool, newest="date") == [2023]
+    assert chosen("How was Tern in 2019?", pool, newest="date") == [2019]
+
+
+def test_a_newer_version_without_a_sentence_wins():
+    # Its text lacks the name, and its title is that of the others.
+    assert chosen("When does Tern stop?", make_pool(NOTICES), newest="date") == [2023]
+
+
+def test_a_name_counts_nothing_without_words_or_newest():
+    pool = make_notices()
+    assert chosen("When does Kestrel stop?", pool, newest="date") == [2020]
+    assert chosen("When does Kestrel stop?", pool, newest="date", words=0) == [2023]
+    assert prefer_named(None, pool, Query(text="Is Kestrel shut?"), newest=None) is None
+
+
+def make_notices():
+    """Return the pool of versions with these as titles, and the same text each."""
+    pool = make_pool()
+    titles = [*NOTICES, *("Another matter" for _ in OTHERS)]
+    metadata = [one | {"title": title} for one, title in zip(pool.metadata, titles, strict=True)]
+    return replace(pool, metadata=metadata)
+
+
 VERSIONS = ["1.2", "1.20", "2.0", "2.3", "2.3.1", "3.0"]
 
 
@@ -127,6 +195,8 @@ def test_a_number_without_a_mark_is_no_version():
 def test_a_question_takes_no_time_quadratic_in_its_length():
     # 500 kB. With endings of any length the search would take half an hour.
     assert chosen("vers_" * 100_000 + " in 2019", make_pool()) == [2019]
+    odd = "V1_" * 30_000 + "." * 30_000 + "_ Tern Kestrel of 2019"
+    assert chosen(odd, make_pool(), newest="date") == [2019]
 
 
 def test_a_follow_up_asks_for_its_own_year():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sift_core import ChoiceOptions, InMemorySource, Query, asearch, search
-from sift_core.errors import UndatedWarning
+from sift_core.errors import MissingKeyWarning, UndatedWarning
 from sift_core.testing import HashingEmbedder
 
 EMBEDDER = HashingEmbedder()
@@ -134,7 +134,9 @@ def test_candidates_without_dates_are_named_once(undated, is_awaited):
             warned.clear()
             found = asyncio.run(asearch(source, query(), options))
     assert found.hop.n_new
-    said = [str(one.message) for one in warned if one.category is UndatedWarning]
-    first = found.pool.document_ids[0] if undated is None else str(undated)
+    said = [one for one in warned if one.category in (UndatedWarning, MissingKeyWarning)]
     assert len(said) == 1
-    assert f"the first is {first!r}" in said[0]
+    if undated is None:
+        assert "no candidate has the metadata key 'on'" in str(said[0].message)
+    else:
+        assert f"the first is {str(undated)!r}" in str(said[0].message)
