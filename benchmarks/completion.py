@@ -330,6 +330,7 @@ def main() -> None:
     for record in records:
         if record["arm"] == BEST:
             where = f"{record['set']}{', own directory left out' * bool(record['left_out'])}"
+            where += ", all learned" * (record["n_learned"] == record["n_chunks"])
             report.judge(f"{where}: share of base", record["share_of_base"][0], "share", "lower")
             points = record["next_tokens_over_base"][0]
             report.judge(f"{where}: next tokens over base", points, "next_tokens")

@@ -107,6 +107,11 @@ def count_answers(console: Terminal, answers: Answers, *, until: float) -> None:
         f"answer if it says that it does not know.",
         style="dim",
     )
+    if not any(any(by_method.values()) for by_method in right.values()):
+        console.say(
+            "No answer is right: this model is too small for the measure. Pass another as --model "
+            "to examples/demo.py."
+        )
 
 
 def in_turns(rows_of: Mapping[str, Sequence[int]]) -> list[int]:
