@@ -178,6 +178,21 @@ def check_instance(name: str, value: object, kind: type) -> None:
         )
 
 
+def check_source(name: str, source: object, *methods: str) -> None:
+    """Check that an object has the methods of a `CandidateSource` that are called.
+
+    Raises:
+        InvalidInputError: If one is missing.
+    """
+    if missing := [method for method in methods if not callable(getattr(source, method, None))]:
+        raise InvalidInputError(
+            f"`{name}` must have the {'method' if len(methods) == 1 else 'methods'} "
+            f"{' and '.join(map('`{}`'.format, methods))}, and a {type(source).__name__} has no "
+            f"{' and no '.join(map('`{}`'.format, missing))}; pass what finds the candidates, "
+            f"such as `QdrantSource(client, collection)`"
+        )
+
+
 def check_embedder(embedder: object, *, is_needed: bool = True) -> None:
     """Check that an object is an embedder with a name, or None if none is needed.
 

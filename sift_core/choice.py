@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from sift_core import choice_spans as spans
-from sift_core.checks import check_instance
+from sift_core.checks import check_instance, check_source
 from sift_core.choice_checks import token_costs, warn_of_keys, warn_of_length, with_vectors
 from sift_core.explanation import Chosen
 from sift_core.left_out import find_left_out
@@ -177,13 +177,14 @@ def search(
 
     Raises:
         CandidateSourceError: If the store fails.
-        InvalidInputError: If query and source do not fit together.
+        InvalidInputError: If query and source do not fit together, or `source` has no `fetch`.
 
     Example:
         >>> chosen = search(source, query, ChoiceOptions(n_select=2))
         >>> chosen.chunks.document_ids, list(chosen.timings)
         (('prices', 'timetable'), ['fetch', 'select'])
     """
+    check_source("source", source, "fetch")
     _check_search(query, options)
     timings: dict[str, float] = {}
     with timed(timings, "fetch"), spans.fetch_span(source, query, options) as span:
@@ -232,6 +233,7 @@ async def asearch(
         >>> asyncio.run(asearch(source, query, ChoiceOptions(n_select=2))).chunks.document_ids
         ('prices', 'timetable')
     """
+    check_source("source", source, "afetch")
     _check_search(query, options)
     timings: dict[str, float] = {}
     left_out: set[str] = set()

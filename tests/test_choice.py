@@ -26,6 +26,7 @@ from sift_core import (
 )
 from sift_core.errors import MissingKeyWarning, NothingFitsWarning, UndatedWarning
 from sift_core.places import Place
+from sift_core.sources import CombinedSource
 from sift_core.sources.multi_query import fetch_for_all
 from sift_core.testing import HashingEmbedder
 
@@ -379,3 +380,14 @@ def test_a_limit_below_every_text_is_said_with_the_shortest(words):
         warnings.simplefilter("error", NothingFitsWarning)
         assert len(choose(pool, QUERY, replace(options, max_tokens=2)).picks) == 1
         choose(pool.take([]), QUERY, options)
+
+
+@pytest.mark.parametrize("wrong", [None, "docs", object()], ids=["none", "text", "object"])
+def test_what_finds_nothing_is_refused_by_the_methods_that_it_lacks(wrong):
+    query = Query(text="ships", embedding=np.ones(2))
+    with pytest.raises(InvalidInputError, match=r"`source` must have the method `fetch`.* no `fe"):
+        search(wrong, query)
+    with pytest.raises(InvalidInputError, match=r"`source` must have the method `afetch`"):
+        asyncio.run(asearch(wrong, query))
+    with pytest.raises(InvalidInputError, match=r"`sources\['it'\]` must have the methods `fetch`"):
+        CombinedSource({"it": wrong})

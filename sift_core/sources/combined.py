@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sift_core.checks import as_count
+from sift_core.checks import as_count, check_source
 from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.protocols import CandidateSource, Lookup
 from sift_core.selection.cosines import cosine_similarities
@@ -57,6 +57,8 @@ class CombinedSource(LexicalFetching):
             )
         if not sources:
             raise InvalidInputError("`sources` must have at least 1 source, got none")
+        for name, source in sources.items():
+            check_source(f"sources[{name!r}]", source, "fetch", "afetch")
         named = {name: getattr(source, "embedder_name", None) for name, source in sources.items()}
         embedders = set(named.values()) - {None}
         if len(embedders) > 1:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sift_core.checks import as_count
+from sift_core.checks import as_count, check_source
 from sift_core.errors import InvalidInputError
 from sift_core.protocols import CandidateSource, Lookup
 from sift_core.selection.context import distinct
@@ -88,11 +88,7 @@ class OversamplingSource(LexicalFetching):
         max_candidates: int | None = None,
         prefer: Callable[[CandidatePool], FloatArray | None] | None = None,
     ) -> None:
-        if not isinstance(source, CandidateSource):
-            raise InvalidInputError(
-                f"`source` must have the methods `fetch` and `afetch`, got "
-                f"{type(source).__name__}; pass what finds the candidates, such as a QdrantSource"
-            )
+        check_source("source", source, "fetch", "afetch")
         self._source = source
         self._n_select = as_count("n_select", n_select, minimum=1)
         self._prefer = prefer
