@@ -32,10 +32,10 @@ def install_command(
 
     bracket = f"[{extra}]" if extra else ""
     try:
-        told = metadata.distribution(distribution).read_text("direct_url.json")
+        recorded = metadata.distribution(distribution).read_text("direct_url.json")
     except metadata.PackageNotFoundError:  # its folder stands on PYTHONPATH
-        told = None
-    origin = json.loads(told or "{}")
+        recorded = None
+    origin = json.loads(recorded or "{}")
     folder = Path(unquote(urlsplit(origin.get("url", "")).path))
     if "dir_info" in origin and folder.is_dir():
         option = "-e " if origin["dir_info"].get("editable") else ""
