@@ -1,4 +1,4 @@
-"""What is checked of the candidates before a choice, and of the choice after it."""
+"""Checks of the candidates before a choice, and of the choice after it."""
 
 from __future__ import annotations
 

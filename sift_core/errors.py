@@ -127,7 +127,7 @@ class UndatedWarning(UserWarning):
 
 
 class MissingKeyWarning(UserWarning):
-    """A metadata key of a rule or filter is in no candidate, so that the rule does nothing."""
+    """No candidate has a metadata key: its rule does nothing, or no point passes its filter."""
 
 
 class NothingFitsWarning(UserWarning):

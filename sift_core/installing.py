@@ -32,14 +32,15 @@ def install_command(
 
     bracket = f"[{extra}]" if extra else ""
     try:
-        told = metadata.distribution(distribution).read_text("direct_url.json")
+        recorded = metadata.distribution(distribution).read_text("direct_url.json")
     except metadata.PackageNotFoundError:  # its folder stands on PYTHONPATH
-        told = None
-    origin = json.loads(told or "{}")
+        recorded = None
+    origin = json.loads(recorded or "{}")
     folder = Path(unquote(urlsplit(origin.get("url", "")).path))
     if "dir_info" in origin and folder.is_dir():
         option = "-e " if origin["dir_info"].get("editable") else ""
-        return f"{pip_install()} {option}{shlex.quote(f'{folder}{bracket}')}"
+        quoted = shlex.quote(f"{folder}{bracket}")
+        return _by_uvx_or_pipx(quoted, upgrade=upgrades) or f"{pip_install()} {option}{quoted}"
     return add_command(f"{distribution}{bracket}", upgrade=upgrades)
 
 
@@ -52,14 +53,20 @@ def add_command(requirement: str, *, upgrade: bool = False) -> str:
             of `uvx` and `pipx run` are made anew and need no such option. Default: False.
     """
     quoted = shlex.quote(requirement)
+    option = "--upgrade " if upgrade else ""
+    return _by_uvx_or_pipx(quoted, upgrade=upgrade) or f"{pip_install()} {option}{quoted}"
+
+
+def _by_uvx_or_pipx(quoted: str, *, upgrade: bool) -> str:
+    """Return the command if uv's cache or pipx has the environment; empty otherwise."""
     home = Path(sys.prefix)
     if "archive-v0" in home.parts:  # of uv's cache: nobody should install into it
         return f"uvx --with {quoted}"
-    if (home / "pipx_metadata.json").is_file():
-        if home.parent.name != "venvs":
-            return f"pipx run --with {quoted}"
-        return f"pipx inject {'--force ' if upgrade else ''}{home.name} {quoted}"
-    return f"{pip_install()} {'--upgrade ' if upgrade else ''}{quoted}"
+    if not (home / "pipx_metadata.json").is_file():
+        return ""
+    if home.parent.name != "venvs":
+        return f"pipx run --with {quoted}"
+    return f"pipx inject {'--force ' if upgrade else ''}{home.name} {quoted}"
 
 
 def pip_install() -> str:

@@ -149,7 +149,7 @@ def _words_in(text: str) -> dict[tuple[str, ...], re.Pattern[str]]:
     found: dict[tuple[str, ...], re.Pattern[str]] = {}
     for i, word in enumerate(words):
         token = word[0]
-        if token in versions or len(token) > _LONGEST:
+        if token in versions:
             continue
         if _SHORT_NUMBER.fullmatch(token):
             token = _with_neighbor(text, words, i)
@@ -158,7 +158,7 @@ def _words_in(text: str) -> dict[tuple[str, ...], re.Pattern[str]]:
             is_first = i == 0 or not _SENTENCE_ENDS.isdisjoint(text[start : word.start()])
             is_capital = len(token) > 1 and any(letter.isupper() for letter in token)
             token = token if by_capitals and is_capital and not is_first else ""
-        if token and len(found) < MOST_NAMES:
+        if token and len(token) <= _LONGEST and len(found) < MOST_NAMES:
             parts = tuple(_JOINTS.split(token.casefold()))
             found[parts] = _whole(parts)
     return found

@@ -148,6 +148,7 @@ else:
         @classmethod
         def _refuse_unknown(cls, values: Any) -> Any:
             if isinstance(values, dict) and cls.model_config.get("extra") == "forbid":
-                for name in values.keys() - cls.model_fields.keys():
-                    raise InvalidInputError(unknown_option(cls.__name__, name, cls.model_fields))
+                if unknown := values.keys() - cls.model_fields.keys():
+                    message = unknown_option(cls.__name__, min(unknown), cls.model_fields)
+                    raise InvalidInputError(message)
             return values

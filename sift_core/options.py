@@ -50,8 +50,9 @@ class ChoiceOptions:
             next. Default: no limit.
         max_per_document: Choose at most this many chunks of one document, >= 1. Default: no limit.
         newest: Metadata key of a date: ISO 8601 text, a year, or seconds since 1970. Of
-            near-duplicates the newest is chosen; a chunk without a date counts as the oldest.
-            Default: the most relevant is chosen.
+            near-duplicates the newest is chosen, unless the question names another by its year,
+            version or title. A chunk without a date counts as the oldest. Default: the most
+            relevant is chosen.
         half_life_days: Let a chunk count half as much when it is this many days older than the
             newest candidate, > 0. Needs `newest`. Default: age matters among near-duplicates alone.
         merge_neighbors: Join chosen chunks of one document that are adjacent or one candidate

@@ -94,6 +94,26 @@ def test_a_clone_is_completed_from_the_clone(installed, tmp_path):
     assert install_command("cli", "ours", upgrades=True) == "pip install --upgrade 'ours[cli]'"
 
 
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("uv/archive-v0/u4h8qCJ657", "uvx --with"),
+        ("pipx/venvs/sift-rerank", "pipx inject sift-rerank"),
+        ("cache/pipx/34c532c90808b1d", "pipx run --with"),
+    ],
+)
+def test_a_clone_completes_environments_of_uv_and_pipx(
+    installed, tmp_path, monkeypatch, place, expected
+):
+    home = tmp_path / place
+    home.mkdir(parents=True)
+    if "pipx" in place:
+        (home / "pipx_metadata.json").touch()
+    monkeypatch.setattr(sys, "prefix", str(home))
+    installed(f'{{"url": "{tmp_path.as_uri()}", "dir_info": {{}}}}')
+    assert install_command("cli", "ours") == f"{expected} '{tmp_path}[cli]'"
+
+
 def test_a_wheel_of_a_registry_is_completed_from_there(installed):
     installed('{"url": "https://example.org/ours-1.whl", "archive_info": {}}')
     assert install_command(distribution="ours") == "pip install ours"

@@ -156,6 +156,14 @@ def test_a_name_counts_nothing_without_words_or_newest():
     assert prefer_named(None, pool, Query(text="Is Kestrel shut?"), newest=None) is None
 
 
+def test_a_name_of_more_than_64_characters_is_not_looked_for():
+    word = "Berth" * 20
+    pool = make_pool()
+    oldest = {**pool.metadata[0], "title": f"{word} 5"}
+    pool = replace(pool, metadata=[oldest, *pool.metadata[1:]])
+    assert chosen(f"Is {word} 5 open?", pool, newest="date") == [2023]
+
+
 def make_notices():
     """Return the pool of versions with these as titles, and the same text each."""
     pool = make_pool()

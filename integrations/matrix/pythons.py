@@ -37,7 +37,7 @@ FOLDERS = {
 CLASSIFIER = "Programming Language :: Python :: 3."
 CUDA = "nvidia-"  # begins the names of CUDA's packages
 RUNS, RESOLVES, UNSUPPORTED, ABSENT = "runs", "resolves", "–", "no such Python"
-NO_WHEELS, FAILED = "no wheels", "FAILED"
+NO_WHEELS, FAILED, NOT_ASKED = "no wheels", "FAILED", "not asked"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,9 @@ def _column(this: Round, python: str, chosen: dict[str, dict[str, Any]]) -> dict
         *single, together = rows
         outcomes = {row: _by_uv(this, program, version, row) for row in single}
         installable = [row for row in single if outcomes[row] not in (RESOLVES, NO_WHEELS)]
-        by_pip = _by_pip(this, program, version, installable) if this.pip else "not asked"
+        by_pip = NOT_ASKED
+        if this.pip and installable:
+            by_pip = _by_pip(this, program, version, installable)
         column |= outcomes | {together: by_pip}
     return column
 

@@ -66,7 +66,10 @@ def search(
         ),
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Nearest neighbours, MMR and SIFT side by side.")
+        bool,
+        typer.Option(
+            "--compare", help="Nearest neighbours, MMR, hybrid search and SIFT side by side."
+        ),
     ] = False,
     adaptive: Annotated[
         bool,

@@ -35,10 +35,10 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, kw_only=True)
 class FrontMatter:
-    """What stands before a text.
+    """The lines about a text that stand before it.
 
     Args:
-        content: Its lines, without those that open and close it.
+        content: The lines, without those that open and close it.
         end: Offset behind its last line.
     """
 

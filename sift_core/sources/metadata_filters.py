@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from sift_core.checks import short_repr
 from sift_core.errors import InvalidInputError
@@ -30,14 +32,21 @@ def filter_for(source: CandidateSource | None, conditions: Conditions | None) ->
         conditions: All of them must hold.
 
     Raises:
-        InvalidInputError: If a condition has no value, or a key that the store cannot have.
+        InvalidInputError: If a condition has no value or one of another kind, or a key that the
+            store cannot have.
     """
     if not conditions:
         return None
-    wanted = {
-        key: [value] if isinstance(value, str | int) else list(value)
+    wanted: dict[str, list[Any]] = {
+        key: list(value) if isinstance(value, list | tuple | Set) else [value]
         for key, value in conditions.items()
     }
+    for key, values in wanted.items():
+        if wrong := [value for value in values if not isinstance(value, str | int)]:
+            raise InvalidInputError(
+                f"`filter` must have texts, whole numbers or booleans, got {short_repr(wrong)} for "
+                f"{key[:80]!r}; pass a filter of the store's own kind for others"
+            )
     if empty := [key for key, values in wanted.items() if not values]:
         raise InvalidInputError(f"`filter` has no value for {empty}; leave it out")
     if type(source).__module__.startswith("sift_core.sources.qdrant"):
@@ -83,6 +92,8 @@ def _all_found(metadata: Metadata, paths: Sequence[Steps]) -> Iterator[Any]:
 
 def _found(value: Any, steps: Steps) -> Iterator[Any]:
     """Yield what a path leads to, by the rules of Qdrant; of a list at its end, each element."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
     if not steps:
         yield from value if isinstance(value, list | tuple) else (value,)
         return

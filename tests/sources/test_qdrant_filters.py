@@ -18,6 +18,7 @@ from sift_core.sources.qdrant import filters
 QUERY = Query(text="a", embedding=np.array([1.0, 0.0]))
 LANGCHAIN = {"page_content": "a", "metadata": {"year": 2025, "author": {"name": "Ada"}}}
 FLAT = {"text": "a", "year": 2025, "author": {"name": "Ada"}, "tags": [{"of": "x"}]}
+DOTTED = {"text": "a", "page.nr": 7, "meta": {"page nr.": 7}, "_node_type": "TextNode"}
 numbers = count()
 
 
@@ -92,6 +93,9 @@ def test_of_alternatives_one_that_is_there_is_enough():
         (FLAT, "year"),
         (FLAT, "author.name"),
         (FLAT, "tags[].of"),
+        (DOTTED, '"page.nr"'),
+        (DOTTED, 'meta."page nr."'),
+        (DOTTED, "_node_type"),
     ],
 )
 def test_a_filter_with_keys_that_are_there_says_nothing(payload, key):

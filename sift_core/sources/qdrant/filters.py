@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import methodcaller
@@ -16,6 +17,8 @@ from sift_core.sources.qdrant.calls import STORE_ERRORS, Steps, run
 
 N_LOOKED_AT = 50  # points whose keys are shown. Guess.
 MOST_WARNINGS = 100  # a process; clients of a service may send any number of keys
+
+_STEP = re.compile(r'"([^"]+)"|([^."]+)')  # of a path of keys: what stands in quotes is one key
 
 _seen: set[tuple[str, ...]] = set()
 
@@ -63,11 +66,12 @@ def missing_keys_steps(
         return
     there = sorted({key for point in points for key in _keys_in(point.payload or {})})
     missing = sorted(_missing(condition, partial(_leads_on, there)))
-    if missing and there:
+    shown = [key for key in there if not key.startswith("_")]  # others are for the tools that write
+    if missing and shown:
         warn(
             f"no point of collection {collection!r} passes the filter, and none of "
             f"{len(points)} points has the key {short_repr(missing)}; there are "
-            f"{short_repr(there)}",
+            f"{short_repr(shown)}",
             MissingKeyWarning,
         )
 
@@ -99,8 +103,9 @@ def _listed(conditions: Any) -> Sequence[Any]:
 
 def _leads_on(there: Sequence[str], key: str) -> bool:
     """Return whether a key is there, or leads into an object or a list that is."""
-    steps = [one.partition("[")[0].strip('"') for one in key.split(".")]
-    first = ".".join(steps[: 2 if steps[0] in METADATA_KEYS else 1])
+    names = (quoted or name.partition("[")[0] for quoted, name in _STEP.findall(key))
+    steps = [name for name in names if name]
+    first = ".".join(steps[: 2 if steps[:1] and steps[0] in METADATA_KEYS else 1])
     return key in there or first in there
 
 
@@ -109,5 +114,5 @@ def _keys_in(payload: Mapping[str, Any]) -> Iterator[str]:
     for key, value in payload.items():
         if key in METADATA_KEYS and isinstance(value, Mapping):
             yield from (f"{key}.{inner}" for inner in value)
-        elif not key.startswith("_"):  # kept by tools for themselves
+        else:
             yield key
