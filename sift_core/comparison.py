@@ -78,21 +78,35 @@ def rare_words(chosen: Chosen, columns: Mapping[str, Chosen]) -> list[RareWord]:
         columns: What each method chose of them, as `compare_methods` returns it.
     """
     words, n = _words_of_pool(chosen), len(chosen.pool)
-    found = []
+    counts: dict[str, int] = {}
+    n_absent = 0
     for word in dict.fromkeys(words_of(chosen.query.text)):
-        has_word = words.shares_of([word]) > 0
-        if has_word.sum() > max(1, MOST_COMMON * n):
-            continue
-        ranks = {
-            name: tuple(
-                rank
-                for rank, passage in enumerate(column.passages, start=1)
-                if has_word[list(passage.rows)].any()
-            )
-            for name, column in columns.items()
-        }
-        found.append(RareWord(word=word, n_candidates=int(has_word.sum()), ranks=ranks))
-    return sorted(found, key=lambda one: one.n_candidates)[:N_WORDS]
+        count = int(np.count_nonzero(words.shares_of([word])))
+        if count <= max(1, MOST_COMMON * n):
+            counts[word] = count
+            n_absent += not count
+        if n_absent == N_WORDS:  # none is rarer; a query may have 100,000 other words
+            break
+    rarest = sorted(counts, key=counts.__getitem__)[:N_WORDS]
+    return [
+        RareWord(word=word, n_candidates=counts[word], ranks=_ranks_with(word, words, columns))
+        for word in rarest
+    ]
+
+
+def _ranks_with(
+    word: str, words: PoolWords, columns: Mapping[str, Chosen]
+) -> dict[str, tuple[int, ...]]:
+    """Return for each method the ranks of its passages with a word."""
+    has_word = words.shares_of([word]) > 0
+    return {
+        name: tuple(
+            rank
+            for rank, passage in enumerate(column.passages, start=1)
+            if has_word[list(passage.rows)].any()
+        )
+        for name, column in columns.items()
+    }
 
 
 def _fused_relevance(chosen: Chosen) -> FloatArray:

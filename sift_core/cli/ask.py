@@ -88,6 +88,7 @@ def ask(
     question = _checked_question(question, chat=chat)
     if queries and chat:
         raise InvalidInputError("--query is for one question; leave out --chat, or --query")
+    conditions = flags.conditions_from(filters)
     about: dict[str, Any] = {"store": None, "embedder": None}
     opened = None
     with ExitStack() as stack:
@@ -108,7 +109,7 @@ def ask(
             engine=engine,
             mode=mode,
             queries=queries or (),
-            filter=filter_for(opened and opened.source, flags.conditions_from(filters)),
+            conditions=conditions if opened is not None else {},
             about={
                 **({"queries": queries} if queries else {}),
                 **about,
@@ -144,7 +145,8 @@ class Session:
     Args:
         engine: Answers; its model is used by one question at a time.
         mode: As for `AnswerEngine.answer`.
-        queries, filter: As for `AnswerEngine.answer`.
+        queries: As for `AnswerEngine.answer`.
+        conditions: From `--filter`. Chunks must meet all of them.
         about: What the JSON of every answer has beside it, such as the store.
         as_json: Whether an answer is printed as JSON.
         is_chat: Whether questions follow one another: then the JSON of each takes one line.
@@ -153,7 +155,7 @@ class Session:
     engine: AnswerEngine
     mode: str
     queries: Sequence[str]
-    filter: Any
+    conditions: Mapping[str, Sequence[str | int | bool]]
     about: Mapping[str, Any]
     as_json: bool
     is_chat: bool
@@ -216,8 +218,10 @@ class Session:
                 mode=self.mode,
                 queries=self.queries,
                 history=self._history,
-                filter=self.filter,
+                filter=filter_for(self.engine.source, self.conditions),
             )
+            if self.conditions and self.engine.source is not None and not len(choice.pool):
+                raise flags.no_match(self.conditions, self.engine.source, choice.query)
             go_on(0.0)  # leaves by an exception where the stream is closed
             status.update("Reading …" if choice.learned is None else "Fine-tuning …")
             progress = LearningProgress(status=status, n_steps=len(choice.learned or ()))

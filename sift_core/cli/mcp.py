@@ -161,14 +161,7 @@ def _opened(
             begun.source.complete()
         return _opened(stack, store, embedder, layout)
     folder = address.location if address.kind == "faiss" else None
-    name = _name_of(folder) if folder else address.collection
-    return Collection(name or "index", source, model, folder=folder)
-
-
-def _name_of(folder: str) -> str:
-    """Return what agents call an index: its folder, or what has it where that is hidden."""
-    path = Path(folder).absolute()
-    return path.parent.name or path.name.lstrip(".") if path.name.startswith(".") else path.name
+    return Collection(address.name, source, model, folder=folder)
 
 
 def _configuration(arguments: Sequence[str]) -> dict[str, Any]:

@@ -16,8 +16,10 @@ from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.checks import check_question, short_repr
 from sift_core.errors import InvalidInputError, MissingDependencyError
 from sift_core.options import ChoiceOptions, help_of
-from sift_core.protocols import Selector
+from sift_core.protocols import CandidateSource, Selector
 from sift_core.service.settings import KEY_VARIABLE
+from sift_core.sources.metadata_filters import missing_keys
+from sift_core.types import Query
 
 try:
     import typer
@@ -31,6 +33,8 @@ DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
 DEFAULT_MODEL = SMOLLM2
 DEFAULT_ADAPTERS = ".sift-adapters"
 GENERATOR_KEY_VARIABLE = "SIFT_GENERATOR_API_KEY"
+
+N_LOOKED_AT = 50  # chunks whose keys are shown where a filter lets none pass. Guess.
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 EffortName = Literal["quick", "balanced", "thorough"]
@@ -284,6 +288,15 @@ def conditions_from(filters: Sequence[str] | None) -> dict[str, list[str | int |
         if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})|true|false", text):
             values.append(json.loads(text))
     return conditions
+
+
+def no_match(
+    conditions: Mapping[str, Sequence[str | int | bool]], source: CandidateSource, query: Query
+) -> InvalidInputError:
+    """Return the error for conditions of `--filter` that no chunk of a store passes."""
+    some = source.fetch(query, N_LOOKED_AT)
+    missing = missing_keys(conditions, some.metadata)
+    return InvalidInputError(missing or "no chunk passes --filter; correct it")
 
 
 def question_from(argument: str) -> str:

@@ -33,11 +33,10 @@ from sift_core.options import ChoiceOptions
 from sift_core.protocols import CandidateSource
 from sift_core.selection.select import KernelName, selector_of
 from sift_core.selection.topic import is_off_topic
-from sift_core.sources.metadata_filters import filter_for, missing_keys
+from sift_core.sources.metadata_filters import filter_for
 from sift_core.sources.multi_query import queries_of
 from sift_core.sources.oversampling import OversamplingSource
 
-N_LOOKED_AT = 50  # chunks whose keys are shown where a filter lets none pass. Guess.
 SIDE_BY_SIDE_WIDTH = 100  # columns of a terminal; in narrower ones the names would be stumps
 
 
@@ -114,10 +113,7 @@ def search(
             fetched = OversamplingSource(source, n_select=options.n_select, prefer=options.newness)
         chosen = search_source(fetched, query, options, filter=filter_for(source, conditions))
         if conditions and not len(chosen.pool):
-            some = source.fetch(query, N_LOOKED_AT)
-            raise InvalidInputError(
-                missing_keys(conditions, some.metadata) or "no chunk passes --filter; correct it"
-            )
+            raise flags.no_match(conditions, source, query)
     asked = {
         "question": question,
         **({"queries": queries} if queries else {}),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -16,16 +16,10 @@ from sift_core.addresses import is_loopback
 from sift_core.cli import options as flags
 from sift_core.cli.engine import load_engine
 from sift_core.cli.output import Terminal
-from sift_core.cli.stores import (
-    DEFAULT_COLLECTION,
-    OpenedIndex,
-    StoreAddress,
-    open_with_embedder,
-)
+from sift_core.cli.stores import OpenedIndex, open_with_embedder
 from sift_core.cli.traces import sent_traces
 from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
-from sift_core.protocols import CandidateSource, Embedder
 from sift_core.service.server import listener_at, serve_at
 from sift_core.service.settings import KEY_VARIABLE, ServiceSettings, key_of
 
@@ -277,41 +271,33 @@ def opened_app(
             for one in also_store
         ]
         stack.enter_context(sent_traces())
+        first, *further = _by_name([opened, *others]).items()
         yield create_app(
             engine,
             source=opened.source,
             embedder=opened.embedder,
             settings=settings,
-            name=collection_name(opened.address),
-            collections=_by_name(others),
+            name=first[0],
+            collections={name: (one.source, one.embedder) for name, one in further},
         )
 
 
-def collection_name(address: StoreAddress) -> str:
-    """Return what readers call an index: the end of its folder, or Qdrant's collection.
-
-    Signs that no path of a URL should have become hyphens.
-    """
-    name = address.collection
-    if address.kind == "faiss" or (name == DEFAULT_COLLECTION and not address.is_server):
-        name = Path(address.location).resolve().name
-    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip(".-")[:100] or "index"
-
-
-def _by_name(opened: Sequence[OpenedIndex]) -> dict[str, tuple[CandidateSource, Embedder]]:
-    """Return further collections by name.
+def _by_name(opened: Sequence[OpenedIndex]) -> dict[str, OpenedIndex]:
+    """Return indexes by name. Signs that no path of a URL should have become hyphens.
 
     Raises:
         InvalidInputError: If two have the same name.
     """
-    named: dict[str, tuple[CandidateSource, Embedder]] = {}
-    for address, source, embedder in opened:
-        name = collection_name(address)
+    named: dict[str, OpenedIndex] = {}
+    for one in opened:
+        name = re.sub(r"[^\w.-]+", "-", one.address.name, flags=re.ASCII)
+        name = name.strip(".-")[:100] or "index"
         if name in named:
             raise InvalidInputError(
-                f"two stores are called {name!r}, by the ends of their addresses; rename a folder"
+                f"two stores are called {name!r}: {named[name].address} and {one.address}; rename "
+                f"a folder or a collection, or leave one out"
             )
-        named[name] = (source, embedder)
+        named[name] = one
     return named
 
 

@@ -95,6 +95,19 @@ class StoreAddress:
         """What the end of a command says to mean this store; "" for the default one."""
         return "" if str(self) == DEFAULT_STORE else f" --store {shlex.quote(str(self))}"
 
+    @property
+    def name(self) -> str:
+        """What readers call the index: its folder, or the one around a folder that is hidden.
+
+        An index in Qdrant has the name of its collection, but for the default one of a folder.
+        """
+        if self.is_server or self.collection != DEFAULT_COLLECTION:
+            return self.collection
+        folder = Path(os.path.abspath(self.location))
+        if not folder.name.startswith("."):
+            return folder.name or "index"
+        return folder.parent.name or folder.name.lstrip(".") or "index"
+
     def __str__(self) -> str:
         """Return what `parse` reads; it never holds a secret, since `parse` refuses them."""
         end = "" if self.collection == DEFAULT_COLLECTION else f"#{self.collection}"

@@ -244,7 +244,9 @@ def _in_dialect(path: str, refused: RefusedError) -> JsonAnswer:
     """Return an error in the dialect of a path.
 
     Several dialects share /v1/rerank and /rerank, so their errors have the keys of all of them.
+    A collection's paths have the dialects of those without its name.
     """
+    path = re.sub(r"^/collections/[^/]+(?=/)", "", path)
     message, status = str(refused), refused.status
     headers = dict(refused.headers)
     if refused.retry_after_s is not None:
@@ -257,7 +259,7 @@ def _in_dialect(path: str, refused: RefusedError) -> JsonAnswer:
         if path == "/rerank":  # 422 as Jina and TEI have it; TEI's 424: the model failed
             status = {400: 422, 500: 424}.get(status, status)
             body |= {"error": message, "error_type": _TEI_TYPES.get(status, "Validation")}
-    elif "/v1/" in path:  # also behind the path of a collection
+    elif path.startswith("/v1/"):
         body = {"error": openai_error(refused)}
     return JsonAnswer(body, status, headers)
 

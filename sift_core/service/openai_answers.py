@@ -22,7 +22,7 @@ KEEP_ALIVE = ": keep-alive\n\n"
 KEEP_ALIVE_S = 5.0  # between comments in a stream that is silent otherwise
 _COPIED = (
     "mode reasons searched_for citations is_refusal unknown_marks stop_reason missing_names"
-    " left_out nearest"
+    " left_out"
 ).split()
 _COPIED_OF_SOURCES = ("near_duplicate_of", "is_read", "n_times_learned")
 
@@ -226,6 +226,10 @@ def _about(done: Done, shape: Shape) -> dict[str, Any]:
     return {
         **{name: answer[name] for name in _COPIED},
         "timed_out": done.is_cut,
+        "nearest": [
+            {**one, **title_and_url(one["metadata"], one["document_id"])}
+            for one in answer["nearest"]
+        ],
         **({"ignored": list(shape.ignored)} if shape.ignored else {}),
         # σ² at the question in the paper's setting, in which it is 1 without documents.
         "variance": {"before": 1.0, "after": None if after is None else after**2},

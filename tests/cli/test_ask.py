@@ -89,6 +89,14 @@ def test_an_answer_is_printed_with_its_timings(ask):
     assert " tokens a second" in about
 
 
+@pytest.mark.parametrize("mode", ["auto", "context"])
+def test_a_filter_that_lets_nothing_pass_says_why(refusal, mode):
+    error = refusal("ask", QUESTION, "--mode", mode, "--filter", "page=3")
+    assert "has the metadata ['page']; there are ['source']" in error
+    error = refusal("ask", QUESTION, "--mode", mode, "--filter", "source=none.md")
+    assert "no chunk passes --filter" in error
+
+
 def test_the_number_of_chunks_has_the_name_that_search_uses(answered):
     by_either = [
         answered(QUESTION, "--mode", "context", flag, "1") for flag in ("--n-context", "--n-select")

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("mcp", reason="needs the extra mcp")
 
 from sift_core import Document
-from sift_core.cli.mcp import _as_client_starts, _name_of
+from sift_core.cli.mcp import _as_client_starts
 from sift_core.installing import install_command
 
 
@@ -44,13 +44,6 @@ def test_arguments_mean_the_same_in_any_folder(elsewhere):
     assert _as_client_starts(["mcp"], ".sift") == ["mcp", "--store", ".sift"]
     default = ["mcp", "--store", f"faiss:{elsewhere}/.sift"]
     assert _as_client_starts(["mcp"], "faiss:.sift") == default
-
-
-@pytest.mark.parametrize(
-    ("folder", "name"), [("/a/docs", "docs"), ("/a/docs/.sift", "docs"), ("/.sift", "sift")]
-)
-def test_an_index_is_called_what_its_reader_knows_it_by(folder, name):
-    assert _name_of(folder) == name
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def test_further_stores_are_collections_named_by_their_folders(filled, fill):
     with a_whole_service(filled, "--no-model", "--also-store", "faiss:my notes") as address:
         with urllib.request.urlopen(f"{address}/collections", timeout=300) as answer:
             listed = json.load(answer)["data"]
-        assert [one["name"] for one in listed] == ["sift", "my-notes"]
+        assert [one["name"] for one in listed] == [filled.name, "my-notes"]
         texts = []
         for one in listed:
             request = request_to(f"{address}/{one['path']}search", {"query": "boat"})
@@ -185,9 +185,9 @@ def test_further_stores_are_collections_named_by_their_folders(filled, fill):
 
 
 def test_two_stores_of_one_name_are_refused(filled, fill, refusal):
-    fill("faiss:other/.sift", [Document(document_id="c", text="Paint a boat.")])
-    arguments = ["--no-model", "--also-store", "faiss:other/.sift"]
-    assert "needs a name of its own" in refusal("serve", "--port", "0", *arguments)
+    other = fill(f"faiss:{filled.name}/.sift", [Document(document_id="c", text="Paint a boat.")])
+    message = refusal("serve", "--port", "0", "--no-model", "--also-store", other)
+    assert f"two stores are called {filled.name!r}: faiss:.sift and {other}; rename" in message
 
 
 @pytest.mark.slow

@@ -101,6 +101,23 @@ def test_where_there_is_no_index_nothing_is_made(address, tmp_path):
         pass
 
 
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("faiss:/a/docs", "docs"),
+        ("faiss:/a/docs/.sift", "docs"),
+        ("faiss:/a/docs/../.sift", "a"),
+        ("faiss:/.sift", "sift"),
+        ("faiss:/", "index"),
+        ("qdrant:/a/docs", "docs"),
+        ("qdrant:/a/docs#tea", "tea"),
+        ("qdrant:http://localhost:6333", "sift"),
+    ],
+)
+def test_an_index_is_called_what_its_reader_knows_it_by(address, name):
+    assert StoreAddress.parse(address).name == name
+
+
 def test_a_misspelt_collection_is_answered_with_those_that_are_there(tmp_path):
     fill(StoreAddress.parse(f"qdrant:{tmp_path}#docs"))
     misspelt = StoreAddress.parse(f"qdrant:{tmp_path}#dcos")

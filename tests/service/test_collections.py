@@ -18,7 +18,7 @@ def client(engine, source, embedder):
         engine,
         settings=ServiceSettings(model_name="tiny", api_key="secret"),
         name="guides",
-        collections={"notes": (notes, embedder)},
+        collections={"notes": (notes, embedder), "v1": (notes, embedder)},
     )
     key = {"authorization": "Bearer secret"}
     with serving(app) as url, httpx.Client(base_url=url, headers=key, timeout=PATIENCE_S) as one:
@@ -30,6 +30,7 @@ def test_each_collection_is_listed_and_searched_on_its_own(client):
     assert listed == [
         {"name": "guides", "path": ""},
         {"name": "notes", "path": "collections/notes/"},
+        {"name": "v1", "path": "collections/v1/"},
     ]
     texts = {}
     for one in listed:
@@ -52,6 +53,13 @@ def test_a_collection_needs_the_key_too(client):
     refused = httpx.post(f"{client.base_url}/collections/notes/search", json={"query": "boat"})
     assert refused.status_code == 401
     assert httpx.get(f"{client.base_url}/collections").status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v1/embeddings", "/search"])
+def test_a_collection_refuses_in_the_same_dialect(client, path):
+    first, other = (client.post(f"{prefix}{path}", json={}) for prefix in ("", "/collections/v1"))
+    assert first.status_code in (400, 422)
+    assert (other.status_code, other.json()) == (first.status_code, first.json())
 
 
 def test_the_time_to_learn_is_estimated_for_a_question(client):

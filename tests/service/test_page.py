@@ -498,6 +498,22 @@ def test_text_of_a_document_or_a_model_stays_text(opened, engine, embedder):
         assert page.title() != "taken"
 
 
+def test_metadata_of_any_kind_are_shown_beside_an_answer_and_a_refusal(opened, engine, embedder):
+    odd = [{"title": 7, "url": "http://[half"} for _ in TEXTS]
+    source = InMemorySource(
+        embedder.embed_documents(TEXTS), TEXTS, metadata=odd, embedder_name=embedder.name
+    )
+    with service(replace(engine, source=source)) as client, opened(client) as page:
+        for question in (QUESTION, "zebra quagga okapi"):
+            page.reload()  # a new conversation
+            ask(page, question)
+            ended(page)
+            passage = page.locator(".passage").first
+            expect(passage.locator(".title")).to_have_text("[half")
+            expect(passage.locator(".place")).to_have_text("[half")
+        expect(page.get_by_text("The nearest passages")).to_be_visible()
+
+
 def test_nothing_from_elsewhere_runs_or_frames_the_page(opened, ranking_url):
     answer = httpx.get(f"{ranking_url}/", timeout=PATIENCE_S)
     policy = answer.headers["content-security-policy"]

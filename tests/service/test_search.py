@@ -305,3 +305,8 @@ def test_a_comparison_says_where_the_rare_words_are(search):
             assert words[word]["ranks"][name] == ranks
     assert any(words["wax"]["ranks"].values())
     assert "rare_words" not in search()
+    absent = [f"x{i}x" for i in range(9)]  # no candidate has them: none is rarer
+    found = search(query=f"river {' '.join(absent)} wax", compare=True)
+    assert [(one["word"], one["n_candidates"]) for one in found["rare_words"]] == [
+        (word, 0) for word in absent[:6]
+    ]

@@ -25,7 +25,8 @@ export function titled(title, address) {
 /** Return the last heading of a title such as "file > part > section", and its file and parts. */
 export function placed({ title, url }) {
   const parts = title.split(" > ");
-  const file = /^https?:\/\//i.test(url) ? new URL(url).host + new URL(url).pathname : url;
+  // Not by the class URL, which throws for what is no address.
+  const file = url.replace(/^https?:\/\/(?:[^/?#]*@)?([^?#]*).*$/is, "$1");
   return { heading: parts.at(-1), place: [file, ...parts.slice(1, -1)].filter(Boolean).join(" › ") };
 }
 

@@ -38,6 +38,7 @@ export class Turn {
   /** Answer; return whether that came to its end. */
   async run(signal, model = this.model?.name) {
     this.body.setAttribute("aria-busy", "true");
+    this.problem.textContent = "";
     try {
       if (!model) await this.searchOnly(signal);
       else await this.write(model, signal);
@@ -111,10 +112,9 @@ export class Turn {
   }
 
   refused({ nearest }) {
-    const near = nearest.map((one) => ({ ...one, ...named(one), is_near: true }));
-    this.show(near, "The nearest passages");
+    this.show(nearest.map((one) => ({ ...one, is_near: true })), "The nearest passages");
     this.list = null; // a refusal comes from no passage
-    this.linker.list = null;
+    if (this.linker) this.linker.list = null;
     const anyway = button("Answer anyway", async () => {
       anyway.remove();
       this.text.replaceChildren();
@@ -128,11 +128,4 @@ export class Turn {
     this.linker?.end();
     this.state.textContent = [this.linker?.summary, note].filter(Boolean).join(" ");
   }
-}
-
-/** Return title and address of a passage that has only its metadata. */
-function named({ document_id: id, metadata }) {
-  const url = metadata.url || metadata.source || id;
-  const headings = [metadata.heading ?? []].flat();
-  return { title: metadata.title || [url.split("/").at(-1), ...headings].join(" > "), url };
 }
