@@ -24,7 +24,7 @@ from sift_core.answering import (
 from sift_core.embedders import SentenceTransformerEmbedder
 
 CASES = [  # question, chunks chosen for the prompt, whether the caller waits half of what they take
-    (QUESTION, 5, False),  # they fit into any model's window
+    (QUESTION, 4, False),  # they fit into any model's window
     (QUESTION, 40, False),  # they do not where the window has 1,024 tokens
     (QUESTION, 40, True),
     ("Who won the football match in Lisbon yesterday?", 5, False),  # the store knows nothing of it

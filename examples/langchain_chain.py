@@ -43,7 +43,7 @@ def show(client: QdrantClient) -> None:
         generation={"max_new_tokens": 24},
     )
 
-    retriever = SIFTRetriever(vectorstore=store, k=8, fetch_k=200)
+    retriever = SIFTRetriever(vectorstore=store, k=4, fetch_k=200)
     print(QUESTION)
     for document in retriever.invoke(QUESTION):
         first_line = document.page_content.splitlines()[0]

@@ -256,11 +256,11 @@ class TestAnswers:
         assert re.search(r"two hops +1 +0 +0 +1 +1", printed)
         assert re.search(r"all +1 +0 +0 +1 +1", printed)
         assert "unanswerable" not in printed
-        assert "as many as fit into 150 s" in printed
+        assert "as many as fit into 150 s" in " ".join(printed.split())
         parts.answers.count_answers(Terminal(), answers, until=math.inf)
         printed = capsys.readouterr().out
         assert re.search(r"unanswerable +1 +0 +0 +0 +0", printed)
-        assert "to all questions" in printed
+        assert "to all questions" in " ".join(printed.split())
 
     def test_questions_are_answered_in_turns(self, parts):
         rows_of = {"a": [0, 1, 4], "b": [2], "c": [3, 5]}

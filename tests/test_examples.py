@@ -48,7 +48,7 @@ PRINTED = {
     "choose_at_query_time": [
         r"(?m)^  mode context, \d+ chunks, [\d.]+ s$",
         r"(?m)^  mode base, \d+ chunks, [\d.]+ s$",
-        r"(?s)(of the variance at the query.*){3}",
+        r"(?s)(of the variance at the query.*){2}",
         r"in the prompt, within \S+ s\)",
     ],
     "session": [
@@ -58,7 +58,7 @@ PRINTED = {
         r"weights are what they were",
     ],
     "langchain_chain": [
-        r"(?ms)(^  \d\.\d\d  .*){8}",
+        r"(?ms)(^  \d\.\d\d  .*){4}",
         r"A chain, streamed:",
         r"SIFTAnswer, mode fine_tune:",
     ],

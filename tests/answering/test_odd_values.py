@@ -83,6 +83,7 @@ OF_ANSWER = ["mode", "stop", "history", "num_beams", "temperature", "top_k", "to
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sift_core.errors.NothingFitsWarning")
 @pytest.mark.filterwarnings("ignore::sift_core.errors.UndatedWarning")
 @pytest.mark.parametrize("name", [*OF_CHOICE, *OF_ANSWER])
 def test_an_odd_argument_of_an_answer_is_an_error_of_ours_or_works(engine, name):

@@ -44,6 +44,7 @@ def _fill_in(case, embedder):
 
 @pytest.mark.slow
 # Our texts have no dates, and no keys of any other name.
+@pytest.mark.filterwarnings("ignore::sift_core.errors.NothingFitsWarning")
 @pytest.mark.filterwarnings("ignore::sift_core.errors.UndatedWarning")
 @pytest.mark.filterwarnings("ignore::sift_core.errors.MissingKeyWarning")
 def test_no_request_makes_the_service_fail(url, embedder):
