@@ -30,7 +30,7 @@ class Answers:
         answerer: Puts chunks and question to the model, as the engine's mode "context" does.
         compared: The questions, and the chunks of each method.
         queries: The questions with their embeddings.
-        kept: What was written, by the question and the chunks that were read.
+        kept: Written answers, by the question and the chunks that were read.
     """
 
     answerer: InContextAnswerer

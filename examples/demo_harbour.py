@@ -25,7 +25,7 @@ _DOES_NOT_KNOW = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """What a page states.
+    """A statement of a page.
 
     Args:
         page: The page, relative to the folder of pages.

@@ -1,4 +1,4 @@
-"""What each method of the demo chooses for a question, and how many facts that has."""
+"""Choose by each method of the demo, and count the facts among the chosen chunks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULTS = ChoiceOptions(n_select=N_CHUNKS)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Choice:
-    """What one method chose for a question: chunks in order, and SIFT's reasons."""
+    """The choice of one method for a question: chunks in order, and SIFT's reasons."""
 
     chunks: CandidatePool
     picks: tuple[Pick, ...] = ()
@@ -66,7 +66,7 @@ def _first(pool: CandidatePool) -> CandidatePool:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Comparison:
-    """What each method chose for each question.
+    """The choices of each method for each question.
 
     Args:
         questions: The questions.

@@ -1,4 +1,4 @@
-"""What the demo prints: the facts that each method finds, its lists, and the model's answers."""
+"""Print the facts that each method finds, its lists, and the model's answers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def print_counts(
 
     Args:
         console: Where.
-        title: What is counted.
+        title: Name of the counts.
         of_each: How many there are of it, one number a question.
         counts: How many each method has.
         rows_of: The questions of each line.
@@ -168,7 +168,7 @@ def print_answer(console: Terminal, name: str, answer: str, *, is_right: bool | 
     Args:
         console: Where.
         name: The method.
-        answer: What it wrote.
+        answer: Text of the model.
         is_right: Whether that is right; None if nobody knows.
     """
     mark = " " if is_right is None else "✓" if is_right else "✗"

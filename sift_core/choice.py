@@ -18,13 +18,13 @@ from sift_core.checks import check_instance, check_source
 from sift_core.choice_checks import token_costs, warn_of_keys, warn_of_length, with_vectors
 from sift_core.explanation import Chosen
 from sift_core.left_out import find_left_out
-from sift_core.named_versions import prefer_named
 from sift_core.options import ChoiceOptions
 from sift_core.passages import Passage, join_neighbors, single_passages
 from sift_core.places import Place
 from sift_core.pool_reading import PoolReading, read_pool
 from sift_core.progress import timed
 from sift_core.protocols import CandidateSource
+from sift_core.question_names import prefer_named
 from sift_core.second_hop import SecondHop, second_hop
 from sift_core.selection.context import ContextSelector
 from sift_core.selection.limits import LARGEST_BUDGET, Limits, takes

@@ -1,4 +1,4 @@
-"""What other methods choose of the same candidates, and which rare words of the question each has.
+"""Choose from the same candidates by other methods, and find the rare words of the question.
 
 The methods are nearest neighbours, MMR, hybrid search by rank, and the choice itself.
 """
@@ -75,7 +75,7 @@ def rare_words(chosen: Chosen, columns: Mapping[str, Chosen]) -> list[RareWord]:
 
     Args:
         chosen: The choice whose candidates are counted.
-        columns: What each method chose of them, as `compare_methods` returns it.
+        columns: The choice of each method, as `compare_methods` returns them.
     """
     words, n = _words_of_pool(chosen), len(chosen.pool)
     counts: dict[str, int] = {}

@@ -25,7 +25,7 @@ SAME_COUNTS = (
     ("n_select", "top_n", "top_k", "k"),
     ("n_candidates", "candidates", "fetch_k", "similarity_top_k"),
 )
-"""What this library and the frameworks call the number of chosen chunks, and of candidates."""
+"""Names of the number of chosen chunks, and of candidates, here and in the frameworks."""
 
 _BOUNDS = ("above", "minimum", "maximum")
 

@@ -1,4 +1,4 @@
-"""What the four distributions say of themselves agrees: versions, ranges, addresses, probes."""
+"""The four distributions agree in versions, ranges, addresses and probes."""
 
 import re
 import subprocess
@@ -36,7 +36,7 @@ def project_of(name):
 
 
 def releasable(root, tag):
-    """What `.ci/releasable.py` of a tree says of a tag, by line, and its exit code."""
+    """Return the lines that `.ci/releasable.py` prints for a tag, and its exit code."""
     command = [sys.executable, root / ".ci/releasable.py", tag]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     return done.stderr.splitlines(), done.returncode

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def asked(home: Path, *, with_pip: bool = False) -> tuple[str, str]:
-    """What an environment at `home` says: a message, and the interpreter that says it."""
+    """Return a message of an environment at `home`, and its interpreter."""
     venv.create(home, symlinks=True)
     if with_pip:  # no need to install it
         package = next(home.glob("lib/python*/site-packages")) / "pip"

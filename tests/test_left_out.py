@@ -7,7 +7,7 @@ import pytest
 
 from sift_core import ChoiceOptions, ContextSelector, NearestNeighborSelector, Query, choose
 from sift_core.left_out import left_out_line
-from tests.test_named_versions import BASE, make_pool
+from tests.test_question_names import BASE, make_pool
 
 
 def choice(pool=None, question="What is the limit?", **options):

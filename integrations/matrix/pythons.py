@@ -42,7 +42,7 @@ NO_WHEELS, FAILED, NOT_ASKED = "no wheels", "FAILED", "not asked"
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """What all cells share.
+    """Settings that all cells share.
 
     Attributes:
         dist: The folder of the four wheels.

@@ -97,7 +97,7 @@ class StoreAddress:
 
     @property
     def name(self) -> str:
-        """What readers call the index: its folder, or the one around a folder that is hidden.
+        """Name of the index for readers: its folder, or the one around a folder that is hidden.
 
         An index in Qdrant has the name of its collection, but for the default one of a folder.
         """

@@ -80,7 +80,7 @@ def create_app(
         embedder: The model that embedded the source's documents; the engine's if None.
         selector: Ranks and searches; the engine's for prompts if None.
         settings: Keys, limits and times; the defaults if None.
-        name: What readers call the source. Default: "documents".
+        name: Name of the source for readers. Default: "documents".
         collections: Further sources by name, each with the embedder of its documents. One named
             "notes" has all routes of a model or a source again under /collections/notes/, and the
             same model, queues and limits. Default: none.

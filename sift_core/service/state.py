@@ -210,7 +210,7 @@ class Service:
     def beside(self, source: CandidateSource, embedder: Embedder) -> Service:
         """Return the service of another collection, with the same model, queues and limits.
 
-        What was learned or calibrated on the first collection does not count there.
+        It uses no adapter and no calibration of the first collection.
         """
         engine = self.engine
         if engine is not None:

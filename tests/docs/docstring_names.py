@@ -1,4 +1,4 @@
-"""What examples in docstrings may use without making it: a reader has such things at hand.
+"""Objects that examples in docstrings may use without making them, as a reader has them at hand.
 
 An example may also use the public names of its package and of `sift_core` without importing them.
 """

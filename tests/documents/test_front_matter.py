@@ -1,4 +1,4 @@
-"""What a page says about itself before its text is in no chunk; its title is a heading."""
+"""Front matter is in no chunk, and its title is a heading."""
 
 import json
 

@@ -13,7 +13,7 @@ export const sentencesOf = (text) => text.match(SENTENCE)?.filter(Boolean) ?? []
 
 const wordsOf = (text) => new Set(text.toLowerCase().match(WORD));
 
-/** Return a function that returns, for a sentence, the positions of its passages; null for none to be told. */
+/** Return a function from a sentence to the positions of its passages, or to null if it is too short. */
 export function matcher(passages) {
   const words = passages.map(({ title, text }) => wordsOf(`${title} ${text}`));
   const weight = (word) => Math.log((words.length + 1) / (words.filter((own) => own.has(word)).length + 0.5));
@@ -40,7 +40,7 @@ export class Linker {
     this.done = 0; // characters that stand in sentences
     this.tail = document.createTextNode("");
     this.sentences = []; // [element, positions]
-    this.counts = { told: 0, linked: 0 };
+    this.counts = { checked: 0, linked: 0 };
     place.append(this.tail);
   }
 
@@ -61,17 +61,17 @@ export class Linker {
 
   /** Return in a sentence how much of the answer is linked; empty for an answer of no sentence. */
   get summary() {
-    const { told, linked } = this.counts;
-    if (!told || !this.list) return "";
+    const { checked, linked } = this.counts;
+    if (!checked || !this.list) return "";
     if (!linked) return "No sentence leads to a passage: check the answer.";
-    const found = `${linked} of ${counted(told, "sentence")} ${linked === 1 ? "leads" : "lead"} to a passage.`;
-    return linked < told ? `${found} Check the rest.` : found;
+    const found = `${linked} of ${counted(checked, "sentence")} ${linked === 1 ? "leads" : "lead"} to a passage.`;
+    return linked < checked ? `${found} Check the rest.` : found;
   }
 
   add(sentence) {
     const found = this.list ? this.match(sentence) : null;
     this.done += sentence.length;
-    if (found) this.counts.told += 1;
+    if (found) this.counts.checked += 1;
     if (!found?.positions.length) {
       this.tail.before(make("span", found ? { class: "unfound", title: "No passage has two thirds of these words." } : {}, sentence));
       return;

@@ -1,4 +1,4 @@
-"""What a question names wins over the newest: a year or version, then a name or code.
+"""A year, version, name or code in the question wins over the newest date.
 
 A year or version wins over the most relevant one too.
 """
@@ -10,7 +10,7 @@ import pytest
 
 from sift_core import CandidatePool, ChoiceOptions, Query, choose, cosine_similarities
 from sift_core.dates import by_date, year_of
-from sift_core.named_versions import prefer_named
+from sift_core.question_names import prefer_named
 
 YEARS = range(2018, 2024)
 # Six vectors that differ by 0.02 in one coordinate each: cosines of 0.9996 among them. The most

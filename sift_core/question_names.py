@@ -121,9 +121,7 @@ def _prefer_names(
     counts = np.zeros(len(pool))
     for row in range(len(pool)):
         text = _ascii_digits(_labels(pool, row, document_key)).casefold()
-        counts[row] = sum(
-            part in text and pattern.search(text) is not None for part, pattern in patterns
-        )
+        counts[row] = sum(part in text and bool(pattern.search(text)) for part, pattern in patterns)
     if (counts == counts[0]).all():
         return preferences
     found = preferences or Preferences()
