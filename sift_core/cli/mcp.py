@@ -62,14 +62,7 @@ def mcp(
     context: typer.Context,
     store: flags.StoreOption = flags.DEFAULT_STORE,
     embedder: flags.EmbedderOption = None,
-    also_store: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Another store to read; may come several times. --embedder counts for it where it "
-            "records none, --text-key and --vector-name do not.",
-        ),
-    ] = None,
+    also_store: flags.AlsoStoreOption = None,
     write: Annotated[
         bool,
         typer.Option("--write", help="Add tools that store and delete notes in --store."),

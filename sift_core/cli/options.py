@@ -48,6 +48,14 @@ StoreOption = Annotated[
         "Qdrant. A server's key is read from QDRANT_API_KEY.",
     ),
 ]
+AlsoStoreOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Another store to read; may come several times. --embedder counts for it where it "
+        "records none, --text-key and --vector-name do not.",
+    ),
+]
 EmbedderOption = Annotated[
     str | None,
     typer.Option(

@@ -137,14 +137,7 @@ def serve(
         str | None,
         typer.Option(help="What clients call the model; the end of its name if left out."),
     ] = None,
-    also_store: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Another store to ask; may come several times. --embedder counts for it where it "
-            "records none, --text-key and --vector-name do not.",
-        ),
-    ] = None,
+    also_store: flags.AlsoStoreOption = None,
     *,
     layout: flags.StoreLayout,
     options: ChoiceOptions,

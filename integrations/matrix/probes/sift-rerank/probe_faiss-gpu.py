@@ -1,14 +1,6 @@
-"""A flat index, by the build for GPUs."""
+"""The same as with the extra `faiss`: the build for GPUs has its interface."""
 
-import faiss
+import runpy
+from pathlib import Path
 
-from sift_core import Query
-from sift_core.sources import FaissSource
-from sift_core.testing import HashingEmbedder
-
-embedder = HashingEmbedder()
-index = faiss.IndexFlatIP(64)
-index.add(embedder.embed_documents(["tea", "boats"]))
-store = FaissSource(index, ["tea", "boats"], embedder_name=embedder.name)
-pool = store.fetch(Query(text="tea", embedding=embedder.embed_query("tea")), n_candidates=1)
-assert pool.texts == ("tea",), pool
+runpy.run_path(str(Path(__file__).with_name("probe_faiss.py")))
