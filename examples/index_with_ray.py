@@ -31,7 +31,7 @@ from ray.exceptions import RayError
 
 from sift_core import Document, Embedder, InvalidInputError, SiftError
 from sift_core.cli.options import DEFAULT_EMBEDDER
-from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress
+from sift_core.cli.store_addresses import API_KEY_VARIABLE, StoreAddress
 from sift_core.documents import Chunker, FoundFiles, find_files, read_found
 from sift_core.documents.chunk_length import chunker_for
 from sift_core.embedders.loading import load_embedder

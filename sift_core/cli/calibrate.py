@@ -13,7 +13,8 @@ from sift_core.cli.engine import calibration_path
 from sift_core.cli.learn import EVERY_S
 from sift_core.cli.models import load_language_model
 from sift_core.cli.output import Terminal, Working, print_json, print_table
-from sift_core.cli.stores import StoreAddress, open_with_embedder
+from sift_core.cli.store_addresses import StoreAddress
+from sift_core.cli.stores import open_with_embedder
 from sift_core.evaluation.statistics import mean
 
 if TYPE_CHECKING:

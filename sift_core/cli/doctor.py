@@ -18,7 +18,8 @@ from sift_core.answering.model.bundled import INSTALL, missing_packages
 from sift_core.cli import options as flags
 from sift_core.cli.output import Terminal, print_json
 from sift_core.cli.settings import origin_of
-from sift_core.cli.stores import API_KEY_VARIABLE, StoreAddress, open_store
+from sift_core.cli.store_addresses import API_KEY_VARIABLE, StoreAddress
+from sift_core.cli.stores import open_store
 from sift_core.embedders.precision import eight_bit_instructions
 from sift_core.errors import SiftError, reason_of
 from sift_core.installing import DISTRIBUTION, install_command

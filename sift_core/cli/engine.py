@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from sift_core.cli.models import load_language_model
 from sift_core.cli.options import GENERATOR_KEY_VARIABLE, AnswerOptions
 from sift_core.cli.output import Terminal
-from sift_core.cli.stores import DEFAULT_COLLECTION, OpenedIndex, StoreAddress
+from sift_core.cli.store_addresses import DEFAULT_COLLECTION, StoreAddress
+from sift_core.cli.stores import OpenedIndex
 from sift_core.errors import InvalidInputError
 from sift_core.options import ChoiceOptions
 from sift_core.service.settings import key_of

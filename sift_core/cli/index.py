@@ -19,7 +19,8 @@ import typer
 from sift_core.cli import options as flags
 from sift_core.cli.models import check_recorded_embedder, load_embedder, load_index_embedder
 from sift_core.cli.output import Terminal, Working, counted, print_json
-from sift_core.cli.stores import StoreAddress, has_place, open_for_writing
+from sift_core.cli.store_addresses import StoreAddress
+from sift_core.cli.stores import has_place, open_for_writing
 from sift_core.cli.streams import one_line
 from sift_core.documents import Chunker, FoundFiles, find_files, index_documents, read_found
 from sift_core.documents.chunk_length import LEAST_TOKENS, MAX_TOKENS, chunker_for

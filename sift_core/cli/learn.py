@@ -14,7 +14,8 @@ import typer
 from sift_core.cli import options as flags
 from sift_core.cli.models import load_language_model
 from sift_core.cli.output import Terminal, Working, counted, print_json
-from sift_core.cli.stores import StoreAddress, open_store
+from sift_core.cli.store_addresses import StoreAddress
+from sift_core.cli.stores import open_store
 
 LONG_S = 5.0  # a fine-tuning that takes longer says how long
 EVERY_S = 10.0  # in a pipe, where no line can be written over

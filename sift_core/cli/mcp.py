@@ -20,12 +20,8 @@ from sift_core.cli.interrupts import die_of_interrupts
 from sift_core.cli.models import load_embedder
 from sift_core.cli.output import Terminal
 from sift_core.cli.settings import origin_of
-from sift_core.cli.stores import (
-    NoIndexError,
-    StoreAddress,
-    open_for_writing,
-    open_with_embedder,
-)
+from sift_core.cli.store_addresses import StoreAddress
+from sift_core.cli.stores import NoIndexError, open_for_writing, open_with_embedder
 from sift_core.cli.traces import sent_traces
 from sift_core.errors import InvalidInputError, MissingKeyWarning, UndatedWarning
 from sift_core.options import ChoiceOptions

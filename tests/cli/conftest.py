@@ -8,7 +8,8 @@ import pytest
 
 from sift_core.cli import run
 from sift_core.cli.models import load_embedder
-from sift_core.cli.stores import StoreAddress, open_for_writing
+from sift_core.cli.store_addresses import StoreAddress
+from sift_core.cli.stores import open_for_writing
 from sift_core.documents import index_documents
 
 

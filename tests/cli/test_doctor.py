@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from sift_core.answering.model.loading import cpu_number_type
-from sift_core.cli.stores import StoreAddress, open_for_writing
+from sift_core.cli.store_addresses import StoreAddress
+from sift_core.cli.stores import open_for_writing
 
 
 def installed(folder, name, version, requires=(), *, origin=None, extras=()):

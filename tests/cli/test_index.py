@@ -11,7 +11,8 @@ import openpyxl
 import pytest
 
 from sift_core.cli import index as index_module
-from sift_core.cli.stores import StoreAddress, open_store
+from sift_core.cli.store_addresses import StoreAddress
+from sift_core.cli.stores import open_store
 from sift_core.documents import budget
 from sift_core.documents.chunk_length import CHARACTERS_A_TOKEN, MAX_TOKENS, chunker_for
 from sift_core.documents.updating import MEMORY_NAME

@@ -11,7 +11,8 @@ from sift_core import Document
 from sift_core.answering import LanguageModel
 from sift_core.answering.model import bundled
 from sift_core.cli.models import check_recorded_embedder, load_language_model
-from sift_core.cli.stores import StoreAddress, open_for_writing
+from sift_core.cli.store_addresses import StoreAddress
+from sift_core.cli.stores import open_for_writing
 from sift_core.errors import InvalidInputError, MissingDependencyError
 
 

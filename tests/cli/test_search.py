@@ -13,7 +13,8 @@ from sift_core import (
     posterior_variances,
 )
 from sift_core.choice import search
-from sift_core.cli.stores import StoreAddress, open_store
+from sift_core.cli.store_addresses import StoreAddress
+from sift_core.cli.stores import open_store
 from sift_core.cli.streams import one_line
 from sift_core.explanation import Pick
 from sift_core.sources.multi_query import queries_of

@@ -7,7 +7,8 @@ import faiss
 import pytest
 
 from sift_core import Document
-from sift_core.cli.stores import StoreAddress, open_for_writing, open_store
+from sift_core.cli.store_addresses import StoreAddress
+from sift_core.cli.stores import open_for_writing, open_store
 from sift_core.documents import index_documents
 from sift_core.embedders.packaged import packaged_path
 from sift_core.errors import CandidateSourceError, InvalidInputError

@@ -7,7 +7,8 @@ from mcp import Client
 
 from sift_core import ChoiceOptions, Document
 from sift_core.cli.mcp import DESCRIPTIONS
-from sift_core.cli.stores import StoreAddress, open_for_writing, open_store
+from sift_core.cli.store_addresses import StoreAddress
+from sift_core.cli.stores import open_for_writing, open_store
 from sift_core.documents import index_documents
 from sift_core.mcp.collections import Collection
 from sift_core.mcp.server import http_app, server_of

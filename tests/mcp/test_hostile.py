@@ -9,7 +9,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from sift_core import ChoiceOptions, Document
-from sift_core.cli.stores import StoreAddress, open_store
+from sift_core.cli.store_addresses import StoreAddress
+from sift_core.cli.stores import open_store
 from sift_core.mcp.server import server_of
 from sift_core.mcp.tools import NOTICE
 from sift_core.sources import FaissSource

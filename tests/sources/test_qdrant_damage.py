@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from sift_core import Document, Query
-from sift_core.cli.stores import StoreAddress, open_for_writing, open_store
+from sift_core.cli.store_addresses import StoreAddress
+from sift_core.cli.stores import open_for_writing, open_store
 from sift_core.documents import index_documents
 from sift_core.errors import CandidateSourceError
 from sift_core.testing import HashingEmbedder
