@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import tomllib
+from readme_renderer import markdown
 
 from tests.test_readme import BLOCK, BLOCKS
 
@@ -142,7 +144,6 @@ def test_each_wheel_says_what_it_is_and_its_description_has_whole_addresses(whee
     assert metadata["Requires-Python"] == (">=3.11" if name == "sift-haystack" else ">=3.10")
     assert metadata["License-Expression"] == "MIT"
     assert "Typing :: Typed" in metadata.get_all("Classifier")
-    markdown = pytest.importorskip("readme_renderer.markdown")
     assert metadata["Description-Content-Type"].startswith("text/markdown")
     html = markdown.render(metadata.get_payload())
     assert html is not None
@@ -219,7 +220,10 @@ def run_once(request, wheels, tmp_path):
 
 
 def test_a_runner_of_tools_searches_a_small_folder(run_once, tmp_path):
-    assert run_once("cli", "--version").stdout == "sift-rerank 0.1.0\n"
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "version"
+    ]
+    assert run_once("cli", "--version").stdout == f"sift-rerank {version}\n"
     lacking = run_once("cli", "index", ".")
     assert lacking.returncode == 2
     named = re.search(r"`(uvx|pipx run) --with 'sift-rerank\[\w+\]'`", lacking.stderr)
