@@ -24,7 +24,7 @@ export async function showComparison(place, question, nSelect, signal) {
     make(
       "p",
       { class: "note" },
-      `Each method chose ${nSelect} of the same ${counted(candidates.length, "candidate")}. ` +
+      `Each method chose at most ${nSelect} of the same ${counted(candidates.length, "candidate")}. ` +
         `Together they chose ${counted(union.length, "passage")}.`,
     ),
     make("ul", { class: "methods" }, ...Object.entries(columns).map((entry) => method(entry, union, words))),
@@ -42,7 +42,7 @@ function unionOf(columns) {
       union.get(chunk.candidate).ranks[name] ??= chunk.rank;
     }
   }
-  const order = ({ ranks }) => [-Object.keys(ranks).length, ranks.sift ?? 99, Math.min(...Object.values(ranks))];
+  const order = ({ ranks }) => [-Object.keys(ranks).length, ranks.sift ?? Infinity, Math.min(...Object.values(ranks))];
   return [...union.values()].sort((a, b) => {
     const [one, other] = [order(a), order(b)];
     const i = one.findIndex((value, at) => value !== other[at]);

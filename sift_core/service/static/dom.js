@@ -1,4 +1,4 @@
-// Elements and numbers. What comes from the service enters the page as text, here and nowhere else.
+// Elements and words. Every text of the service enters the page as a text node.
 
 /** Return an element; children are elements, or values that become text. */
 export function make(tag, attributes = {}, ...children) {
@@ -46,8 +46,7 @@ export function folded(text) {
   );
 }
 
-export const counted = (n, word, plural = `${word}s`) =>
-  `${n.toLocaleString("en")} ${n === 1 ? word : plural}`;
+export const counted = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 
 /** Return words as "a", "a and b", "a, b and c". */
 export const listed = (words) =>

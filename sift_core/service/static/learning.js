@@ -8,18 +8,16 @@ import { answer, isStopped, learningTime } from "./service.js";
 export function offerLearning(turn) {
   const model = `${turn.model.name}:fine_tune`;
   const said = make("p", { class: "note", role: "status" });
-  const stop = { current: null };
   const begin = button("Learn for this question …", () => guarded(ask));
   const place = make("div", { class: "learning" }, begin, said);
 
   async function guarded(work) {
-    stop.current?.abort();
-    const mine = (stop.current = new AbortController());
+    const mine = new AbortController();
     const end = button("Stop learning", () => mine.abort());
     place.querySelectorAll("button").forEach((one) => one.remove());
     place.append(end);
     try {
-      await work(mine.signal);
+      await work(AbortSignal.any([mine.signal, turn.closing.signal]));
     } catch (error) {
       said.textContent = isStopped(error) ? "Stopped." : error.message;
       place.append(begin);

@@ -13,7 +13,7 @@ export const sentencesOf = (text) => text.match(SENTENCE)?.filter(Boolean) ?? []
 
 const wordsOf = (text) => new Set(text.toLowerCase().match(WORD));
 
-/** Return a function from a sentence to the positions of its passages, or to null if it is too short. */
+/** Return a function of a sentence: the positions of its passages, and whether marks cite them; null if it is too short. */
 export function matcher(passages) {
   const words = passages.map(({ title, text }) => wordsOf(`${title} ${text}`));
   const weight = (word) => Math.log((words.length + 1) / (words.filter((own) => own.has(word)).length + 0.5));
@@ -56,7 +56,7 @@ export class Linker {
   end() {
     for (const sentence of sentencesOf(this.text.slice(this.done))) this.add(sentence);
     this.tail.data = "";
-    [...(this.list?.children ?? [])].forEach((card, i) => this.tellUses(card, i));
+    [...(this.list?.children ?? [])].forEach((card, i) => this.showUses(card, i));
   }
 
   /** Return in a sentence how much of the answer is linked; empty for an answer of no sentence. */
@@ -96,7 +96,7 @@ export class Linker {
     this.sentences.push([link, positions]);
   }
 
-  tellUses(card, i) {
+  showUses(card, i) {
     const links = this.sentences.filter(([, positions]) => positions.includes(i)).map(([link]) => link);
     if (!links.length) return;
     lightUp(card, [card, ...links]);

@@ -42,7 +42,7 @@ async function ask() {
   });
 }
 
-/** Do what answers a question, in place of what was being answered. */
+/** Run work that can be stopped, after stopping the work before it. */
 async function working(work) {
   current?.abort();
   const mine = (current = new AbortController());
@@ -63,18 +63,23 @@ async function working(work) {
 }
 
 function fail(error) {
-  const isShown = turns.at(-1)?.problem.textContent === error.message; // in its turn
   const known = error instanceof Failure;
-  if (!isShown) at("problem").textContent = known ? error.message : `This page failed: ${error.message}. Reload it.`;
+  if (!error.isShown) at("problem").textContent = known ? error.message : `This page failed: ${error.message}. Reload it.`;
   if (error.status !== 401) return;
   at("key-row").hidden = false;
   key.focus();
   key.select();
 }
 
+/** Leave a refusal of the service to the next question, and let a fault of the page go on. */
+function passOver(error) {
+  if (!(error instanceof Failure)) throw error;
+}
+
 function forget() {
   current?.abort();
   comparing?.abort();
+  for (const turn of turns) turn.closing.abort();
   [turns, compared] = [[], null];
   at("turns").replaceChildren();
   at("problem").textContent = "";
@@ -105,11 +110,13 @@ async function compare() {
   }
 }
 
-/** List the collections where there are several; another one begins another conversation. */
+/** List the collections. The list is hidden if there is only one. */
 async function listCollections() {
   const found = await collections();
   const select = at("collection");
+  const chosen = select.value;
   select.replaceChildren(...found.map(({ name, path }) => make("option", { value: path }, name)));
+  if (chosen) select.value = chosen;
   at("collections").hidden = found.length < 2;
 }
 
@@ -125,7 +132,7 @@ question.addEventListener("keydown", (event) => {
 key.addEventListener("change", () => {
   try {
     useKey(key.value);
-    listCollections().catch(() => {}); // the next question says what is wrong
+    listCollections().catch(passOver);
   } catch (error) {
     fail(error);
   }
@@ -140,4 +147,4 @@ at("turns").addEventListener("again", ({ detail: turn }) =>
 stop.addEventListener("click", () => current?.abort());
 at("new").addEventListener("click", forget);
 connectTabs((panel) => panel === "compare" && compare());
-listCollections().catch((error) => error.status === 401 && fail(error)); // asks for the key at once
+listCollections().catch((error) => (error.status === 401 ? fail : passOver)(error)); // asks for the key at once

@@ -3,7 +3,8 @@
 import { folded, listed, make, placed, titled } from "./dom.js";
 
 const ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth".split(" ");
-// English words that say nothing about a subject.
+// English words that say nothing about a subject. The service goes by rarity alone, so that these
+// stay in small collections.
 const COMMON = new Set(
   ("a about all an and any are as at be been but by can do does for from had has have how i if in into is it its " +
     "me more most much my no not of on one only or our so some such than that the their them then there these they " +

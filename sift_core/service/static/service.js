@@ -26,8 +26,8 @@ export function useCollection(itsPath) {
 }
 
 /** Return the names of the collections and the paths of their routes. */
-export async function collections(signal) {
-  return (await json(await call("collections", { signal }))).data;
+export async function collections() {
+  return (await json(await call("collections"))).data;
 }
 
 /** Return the language model's name and whether it learns; null if there is none. */
@@ -66,9 +66,9 @@ export async function* answer(model, messages, { nContext, signal }) {
       rest = lines.pop();
       for (const line of lines) {
         if (!line.startsWith("data:")) continue; // a comment that keeps the connection alive
-        const told = line.slice("data:".length).trim();
-        if (told === "[DONE]") return;
-        const piece = JSON.parse(told);
+        const data = line.slice("data:".length).trim();
+        if (data === "[DONE]") return;
+        const piece = JSON.parse(data);
         if (piece.error) throw new Failure(sentence(piece.error.message));
         yield piece;
       }
@@ -81,7 +81,7 @@ export async function* answer(model, messages, { nContext, signal }) {
 const broken = () =>
   new Failure("The connection broke off before the answer was complete. Is the service still up?");
 
-async function call(address, { body, signal }) {
+async function call(address, { body, signal } = {}) {
   const headers = {};
   if (key) headers.authorization = `Bearer ${key}`;
   if (body) headers["content-type"] = "application/json";
@@ -109,8 +109,8 @@ async function json(response) {
 /** Return what the service says of a request that it does not serve, and what to do. */
 async function refusal(response) {
   const { status, headers } = response;
-  const told = await response.json().catch(() => null);
-  const message = told?.error?.message ?? told?.detail;
+  const record = await response.json().catch(() => null);
+  const message = record?.error?.message ?? record?.detail;
   const parts = [];
   if (status === 401) {
     parts.push(key ? "The service refuses this key." : "This service asks for a key.");

@@ -12,6 +12,7 @@ export class Turn {
   /** Make a turn; `model` is null where the service only searches. */
   constructor({ question, history, model, nContext }) {
     Object.assign(this, { question, model, nContext, passages: [], isRefused: false });
+    this.closing = new AbortController(); // ends its learning
     this.messages = [...history, { role: "user", content: question }];
     this.id = `turn-${(nTurns += 1)}`;
     this.state = make("p", { class: "state" }, "Searching …");
@@ -35,19 +36,18 @@ export class Turn {
     return [question, { role: "assistant", content: this.linker.text }];
   }
 
-  /** Answer; return whether that came to its end. */
+  /** Answer the question. A failure is shown and thrown. */
   async run(signal, model = this.model?.name) {
     this.body.setAttribute("aria-busy", "true");
     this.problem.textContent = "";
     try {
       if (!model) await this.searchOnly(signal);
       else await this.write(model, signal);
-      return true;
     } catch (error) {
       this.end(isStopped(error) ? "Stopped." : "");
-      if (isStopped(error)) return false;
+      if (isStopped(error)) return;
       this.problem.textContent = error.message;
-      throw error;
+      throw Object.assign(error, { isShown: true });
     } finally {
       this.body.setAttribute("aria-busy", "false");
     }
