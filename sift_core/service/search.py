@@ -32,11 +32,9 @@ from sift_core.service.http import (
 )
 from sift_core.service.metadata import Filter, title_and_url
 from sift_core.service.state import Service
-from sift_core.sources.metadata_filters import filter_for, missing_keys
+from sift_core.sources.metadata_filters import N_LOOKED_AT, filter_for, missing_keys_message
 from sift_core.sources.multi_query import queries_of
 from sift_core.types import Query
-
-FEW = 50  # documents whose keys are shown where a filter lets none pass. Guess.
 
 
 @with_option_fields(
@@ -108,11 +106,11 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
     notes = []
     if request.filter and not len(chosen.pool):
         with suppress(SiftError):  # an empty store, or one that fails now: a note is not needed
-            some = await source.afetch(query, FEW)
-            notes = [note] if (note := missing_keys(request.filter, some.metadata)) else []
+            some = await source.afetch(query, N_LOOKED_AT)
+            notes = [note] if (note := missing_keys_message(request.filter, some.metadata)) else []
 
-    def columns() -> dict[str, Any]:
-        """Return the records of each method's choice, by its name; "sift" is the last."""
+    def compared() -> dict[str, Any]:
+        """Return the record of each method's choice, and of a comparison the rare words."""
         each: Mapping[str, Chosen] = {"sift": chosen}
         words = {}
         if request.compare:
@@ -121,7 +119,7 @@ async def _found(service: Service, request: SearchRequest) -> dict[str, Any]:
         named = {name: {"title": TITLES[name], **_record(one)} for name, one in each.items()}
         return {"columns": named, **words}
 
-    found = await service.in_thread("select", columns)
+    found = await service.in_thread("select", compared)
     service.metrics.stages({"fetch": chosen.timings["fetch"]})
     pool = chosen.pool
     return {

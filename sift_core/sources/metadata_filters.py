@@ -15,9 +15,11 @@ from sift_core.protocols import CandidateSource
 from sift_core.sources.layouts import METADATA_KEYS
 from sift_core.types import Metadata
 
+N_LOOKED_AT = 50  # documents whose keys are shown where a filter lets none pass. A guess.
+
 _NAME = r'(?:[\w-]+|"[^"]+")(?:\[[0-9]{0,9}\])*'
 _PATH = re.compile(rf"{_NAME}(?:\.{_NAME})*")  # Qdrant's: author.name, tags[0], "a key"
-_STEP = re.compile(r'"(?P<quoted>[^"]+)"|(?P<name>[\w-]+)|\[(?P<position>[0-9]*)\]')
+STEP = re.compile(r'"(?P<quoted>[^"]+)"|(?P<name>[\w-]+)|\[(?P<position>[0-9]*)\]')
 Steps: TypeAlias = Sequence[tuple[str, str, str]]
 Plain: TypeAlias = str | int | bool
 Conditions: TypeAlias = Mapping[str, Plain | Sequence[Plain]]
@@ -49,7 +51,7 @@ def filter_for(source: CandidateSource | None, conditions: Conditions | None) ->
             )
     if empty := [key for key, values in wanted.items() if not values]:
         raise InvalidInputError(f"`filter` has no value for {empty}; leave it out")
-    if type(source).__module__.startswith("sift_core.sources.qdrant"):
+    if any(one.__module__.startswith("sift_core.sources.qdrant") for one in type(source).__mro__):
         return _of_qdrant(wanted)
 
     paths = [(_steps(key), values) for key, values in wanted.items()]
@@ -63,7 +65,7 @@ def filter_for(source: CandidateSource | None, conditions: Conditions | None) ->
     return holds
 
 
-def missing_keys(conditions: Conditions, metadata: Sequence[Metadata]) -> str | None:
+def missing_keys_message(conditions: Conditions, metadata: Sequence[Metadata]) -> str | None:
     """Return a message that names the keys that no document has, and those that there are.
 
     Args:
@@ -83,7 +85,7 @@ def missing_keys(conditions: Conditions, metadata: Sequence[Metadata]) -> str | 
 
 
 def _steps(key: str) -> list[Steps]:
-    return [_STEP.findall(path) for path in _paths(key)]
+    return [STEP.findall(path) for path in _paths(key)]
 
 
 def _all_found(metadata: Metadata, paths: Sequence[Steps]) -> Iterator[Any]:

@@ -9,7 +9,7 @@ except ImportError as error:
     raise MissingDependencyError("qdrant-client", extra="qdrant") from error
 
 from sift_core.sources.qdrant.by_id import astored_vectors, point_id, stored_vectors
-from sift_core.sources.qdrant.filters import warn_of_missing_keys
+from sift_core.sources.qdrant.missing_keys import warn_of_missing_keys
 from sift_core.sources.qdrant.points import dense_vector, dense_vectors, vectors_wanted
 
 __all__ = [

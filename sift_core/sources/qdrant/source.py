@@ -33,7 +33,7 @@ from sift_core.sources.qdrant.calls import (
     run,
 )
 from sift_core.sources.qdrant.collection import Collection, vector_advice
-from sift_core.sources.qdrant.filters import missing_keys_steps
+from sift_core.sources.qdrant.missing_keys import missing_keys_steps
 from sift_core.sources.qdrant.points import PointReader
 from sift_core.sources.qdrant.requests import (
     Fusion,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import methodcaller
@@ -13,12 +12,10 @@ from qdrant_client import models
 from sift_core.checks import short_repr, warn
 from sift_core.errors import MissingKeyWarning
 from sift_core.sources.layouts import METADATA_KEYS
+from sift_core.sources.metadata_filters import N_LOOKED_AT, STEP
 from sift_core.sources.qdrant.calls import STORE_ERRORS, Steps, run
 
-N_LOOKED_AT = 50  # points whose keys are shown. Guess.
 MOST_WARNINGS = 100  # a process; clients of a service may send any number of keys
-
-_STEP = re.compile(r'"([^"]+)"|([^."]+)')  # of a path of keys: what stands in quotes is one key
 
 _seen: set[tuple[str, ...]] = set()
 
@@ -103,8 +100,7 @@ def _listed(conditions: Any) -> Sequence[Any]:
 
 def _leads_on(there: Sequence[str], key: str) -> bool:
     """Return whether a key is there, or leads into an object or a list that is."""
-    names = (quoted or name.partition("[")[0] for quoted, name in _STEP.findall(key))
-    steps = [name for name in names if name]
+    steps = [quoted or name for quoted, name, _ in STEP.findall(key) if quoted or name]
     first = ".".join(steps[: 2 if steps[:1] and steps[0] in METADATA_KEYS else 1])
     return key in there or first in there
 

@@ -13,7 +13,7 @@ from qdrant_client import AsyncQdrantClient, QdrantClient, models
 from sift_core import Query
 from sift_core.errors import MissingKeyWarning
 from sift_core.sources import QdrantSource
-from sift_core.sources.qdrant import filters
+from sift_core.sources.qdrant import missing_keys
 
 QUERY = Query(text="a", embedding=np.array([1.0, 0.0]))
 LANGCHAIN = {"page_content": "a", "metadata": {"year": 2025, "author": {"name": "Ada"}}}
@@ -26,7 +26,7 @@ numbers = count()
 def seen(monkeypatch):
     """Return what was warned of, which is nothing yet."""
     found = set()
-    monkeypatch.setattr(filters, "_seen", found)
+    monkeypatch.setattr(missing_keys, "_seen", found)
     return found
 
 
@@ -126,6 +126,6 @@ def test_a_client_that_asks_for_any_number_of_keys_fills_no_memory(seen):
     source = QdrantSource(client, name)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        for number in range(filters.MOST_WARNINGS + 3):
+        for number in range(missing_keys.MOST_WARNINGS + 3):
             source.fetch(QUERY, 3, filter=models.Filter(must=[condition(f"key_{number}")]))
-    assert len(warned) == len(seen) == filters.MOST_WARNINGS
+    assert len(warned) == len(seen) == missing_keys.MOST_WARNINGS
