@@ -114,7 +114,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; the fields are made bel
     class ChoiceFields(OptionsModel):
         """The options of a choice as fields, without how many are chosen and fetched.
 
-        A name that is no field is refused with the one that is probably meant.
+        A subclass with `extra="forbid"` answers an unknown name with the one that is meant.
         """
 
         words: float = 0.7
@@ -134,10 +134,10 @@ else:
     class ChoiceFields(OptionsModel):
         """The options of a choice as fields, without how many are chosen and fetched.
 
-        A name that is no field is refused with the one that is probably meant.
+        A subclass with `extra="forbid"` answers an unknown name with the one that is meant.
 
         Example:
-            >>> class Settings(ChoiceFields):
+            >>> class Settings(ChoiceFields, extra="forbid"):
             ...     top_k: int = 10
             ...
             >>> Settings(max_tokens=2000).max_tokens
