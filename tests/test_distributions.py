@@ -35,6 +35,9 @@ def project_of(name):
     return tomllib.loads(text_of(name))["project"]
 
 
+VERSION = project_of("sift-rerank")["version"]
+
+
 def releasable(root, tag):
     """Return the lines that `.ci/releasable.py` prints for a tag, and its exit code."""
     command = [sys.executable, root / ".ci/releasable.py", tag]
@@ -44,7 +47,7 @@ def releasable(root, tag):
 
 @pytest.fixture
 def tree(tmp_path):
-    """A copy of what is released, at an address of its own, with a section for version 0.1.0."""
+    """A copy of what is released, at an address of its own, with a section for its version."""
     for path in (
         *(folder / "pyproject.toml" for folder in FOLDERS.values()),
         *(ROOT / name for name in (".ci/releasable.py", "CITATION.cff", "CHANGELOG.md")),
@@ -54,7 +57,7 @@ def tree(tmp_path):
         text = path.read_text(encoding="utf-8")
         if path.name == "pyproject.toml":
             text = text.replace(project_of("sift-rerank")["urls"]["Homepage"], ADDRESS)
-        copy.write_text(re.sub(r"^## \[Unreleased\]", "## [0.1.0]", text, flags=re.MULTILINE))
+        copy.write_text(re.sub(r"^## \[Unreleased\]", f"## [{VERSION}]", text, flags=re.MULTILINE))
     return tmp_path
 
 
@@ -64,7 +67,7 @@ def test_the_four_have_one_version():
 
 @pytest.mark.parametrize("name", PLUGINS)
 def test_a_plugin_takes_this_minor_version_and_no_other(name):
-    version = Version(project_of("sift-rerank")["version"])
+    version = Version(VERSION)
     needed = [Requirement(line) for line in project_of(name)["dependencies"]]
     (range_,) = [one.specifier for one in needed if one.name == "sift-rerank"]
     assert version in range_
@@ -100,8 +103,8 @@ def test_each_extra_has_a_probe(name):
 
 
 def test_a_tag_of_the_version_can_be_released_and_another_cannot(tree):
-    assert releasable(tree, "v0.1.0") == ([], 0)
-    said, status = releasable(tree, "v0.2.0")
+    assert releasable(tree, f"v{VERSION}") == ([], 0)
+    said, status = releasable(tree, "v999.0.0")
     assert status == 1
     wrong = ["CHANGELOG.md", "CITATION.cff", *(f"integrations/{name}/" for name in PLUGINS)]
     assert all(any(line.startswith(name) for line in said) for name in [*wrong, "pyproject.toml"])
@@ -110,7 +113,7 @@ def test_a_tag_of_the_version_can_be_released_and_another_cannot(tree):
 def test_nothing_is_released_that_names_the_placeholder(tree):
     path = tree / "integrations/sift-haystack/pyproject.toml"
     path.write_text(path.read_text().replace(ADDRESS, PLACEHOLDER))
-    said, status = releasable(tree, "v0.1.0")
+    said, status = releasable(tree, f"v{VERSION}")
     assert status == 1
     assert said == [
         f"integrations/sift-haystack/pyproject.toml names {PLACEHOLDER}; "

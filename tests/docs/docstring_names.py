@@ -48,7 +48,7 @@ def pool():
 
 def folder():
     """A new folder with two files."""
-    made = Path(tempfile.mkdtemp(prefix="sift-examples-"))
+    made = Path(tempfile.mkdtemp(prefix="sift-examples-", dir=Path.cwd()))
     (made / "ferry.md").write_text("# Ferry\n\nThe ferry sails at nine.\n", encoding="utf-8")
     (made / "questions.txt").write_text(f"{QUESTION}\n", encoding="utf-8")
     return made

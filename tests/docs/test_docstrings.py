@@ -61,6 +61,14 @@ def examples_of(value, name):
     return [one for one in found if one.examples]
 
 
+def failures_of(test, package):
+    """Run the examples of one docstring, and return what failed."""
+    test.globs = namespace(package, "\n".join(example.source for example in test.examples))
+    said = []
+    doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(test, out=said.append)
+    return "".join(said)
+
+
 def needs_example(value):
     is_error = inspect.isclass(value) and issubclass(value, Exception)
     is_documented = inspect.isclass(value) or inspect.isroutine(value)
@@ -76,18 +84,13 @@ def test_a_public_name_has_examples_that_run(package, name, monkeypatch, tmp_pat
     examples = examples_of(value, name)
     assert any(one.name == name for one in examples), f"{package}.{name} has no example"
     for one in examples:
-        one.globs = namespace(package, "\n".join(example.source for example in one.examples))
-        failures = []
-        runner = doctest.DocTestRunner(optionflags=FLAGS)
-        runner.run(one, out=failures.append)
-        assert not runner.failures, "".join(failures)
+        assert not failures_of(one, package)
 
 
 def test_a_wrong_example_fails():
-    wrong = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, None)
-    runner = doctest.DocTestRunner(optionflags=FLAGS)
-    runner.run(wrong, out=lambda text: None)
-    assert runner.failures == 1
+    parse = doctest.DocTestParser().get_doctest
+    assert "Got:\n    2\n" in failures_of(parse(">>> 1 + 1\n3\n", {}, "", None, None), "sift_core")
+    assert not failures_of(parse(">>> 1 + 1\n2\n", {}, "", None, None), "sift_core")
 
 
 def test_a_name_without_an_example_is_found():
