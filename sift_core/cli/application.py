@@ -53,7 +53,7 @@ _COMMANDS = {
     "doctor": ("doctor:doctor", "Say what is installed, what is missing and how to install it."),
     "eval": ("eval_retrieval:app", "Measure what the paper measured, on your data."),
 }
-# What a newcomer may type → what does it.
+# Words of other tools → our command.
 _MEANT = {
     **dict.fromkeys(("chat", "repl", "talk"), "ask --chat"),
     **dict.fromkeys(("answer", "rag", "question", "generate", "run"), "ask QUESTION"),

@@ -173,9 +173,7 @@ def _as_client_starts(arguments: Sequence[str], store: str) -> list[str]:
     """
 
     def anywhere(argument: str) -> str:
-        option, sign, value = (
-            argument.rpartition("=") if argument[:1] == "-" else ("", "", argument)
-        )
+        option, sign, value = argument.partition("=") if argument[:1] == "-" else ("", "", argument)
         try:
             address = StoreAddress.parse(value)
         except InvalidInputError:

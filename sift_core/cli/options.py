@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import sys
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -14,11 +15,11 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from sift_core.answering.model.bundled import SMOLLM2
 from sift_core.checks import check_question, short_repr
-from sift_core.errors import InvalidInputError, MissingDependencyError
+from sift_core.errors import InvalidInputError, MissingDependencyError, MissingKeyWarning
 from sift_core.options import ChoiceOptions, help_of
 from sift_core.protocols import CandidateSource, Selector
 from sift_core.service.settings import KEY_VARIABLE
-from sift_core.sources.metadata_filters import missing_keys
+from sift_core.sources.metadata_filters import N_LOOKED_AT, missing_keys_message
 from sift_core.types import Query
 
 try:
@@ -34,7 +35,6 @@ DEFAULT_MODEL = SMOLLM2
 DEFAULT_ADAPTERS = ".sift-adapters"
 GENERATOR_KEY_VARIABLE = "SIFT_GENERATOR_API_KEY"
 
-N_LOOKED_AT = 50  # chunks whose keys are shown where a filter lets none pass. Guess.
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 EffortName = Literal["quick", "balanced", "thorough"]
@@ -286,6 +286,8 @@ def conditions_from(filters: Sequence[str] | None) -> dict[str, list[str | int |
     Raises:
         InvalidInputError: If one is not KEY=VALUE.
     """
+    if filters:  # the commands say themselves what is missing
+        warnings.filterwarnings("ignore", "no point of collection", MissingKeyWarning)
     conditions: dict[str, list[str | int | bool]] = {}
     for one in filters or ():
         key, sign, text = one.partition("=")
@@ -303,7 +305,7 @@ def no_match(
 ) -> InvalidInputError:
     """Return the error for conditions of `--filter` that no chunk of a store passes."""
     some = source.fetch(query, N_LOOKED_AT)
-    missing = missing_keys(conditions, some.metadata)
+    missing = missing_keys_message(conditions, some.metadata)
     return InvalidInputError(missing or "no chunk passes --filter; correct it")
 
 

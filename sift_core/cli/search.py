@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -26,7 +25,7 @@ from sift_core.cli.stores import open_with_embedder
 from sift_core.cli.streams import one_line
 from sift_core.comparison import TITLES, compare_methods
 from sift_core.embedders.unrelated import baseline_of
-from sift_core.errors import InvalidInputError, MissingKeyWarning
+from sift_core.errors import InvalidInputError
 from sift_core.explanation import Chosen, explained
 from sift_core.left_out import left_out_line
 from sift_core.options import ChoiceOptions
@@ -102,8 +101,7 @@ def search(
             f"--compare sets SIFT beside methods that keep no rules; leave out {rules}, or "
             f"--compare"
         )
-    if conditions := flags.conditions_from(filters):  # this command says itself what is missing
-        warnings.filterwarnings("ignore", "no point of collection", MissingKeyWarning)
+    conditions = flags.conditions_from(filters)
     selector = selector_of(kernel, noise_variance)
     options = replace(options, selector=selector)
     with open_with_embedder(store, embedder, layout) as (address, source, model):

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from sift_core.answering import AnswerEngine, LanguageModel, VllmServer
 
 VLLM_KEY_VARIABLE = "VLLM_API_KEY"  # as vLLM's own
-# What containers of Docker and Podman call this machine. No web page can have such a name: nobody
-# can register one below .internal.
+# Names of this machine inside containers of Docker and Podman. Nobody can register a name below
+# .internal, so that no web page on the internet has one.
 CONTAINER_HOSTS = ("host.docker.internal", "host.containers.internal")
 FORMER_KEY_VARIABLE = "SIFT_SERVE_API_KEY"  # named a variable; ignored, it would open a service
 

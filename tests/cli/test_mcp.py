@@ -36,6 +36,7 @@ def test_two_stores_of_one_name_are_refused(refusal, fill):
 
 
 def test_arguments_mean_the_same_in_any_folder(elsewhere):
+    assert _as_client_starts(["--store=faiss:a=b"], "") == [f"--store=faiss:{elsewhere}/a=b"]
     given = ["mcp", "--store=faiss:a", "--also-store", "qdrant:b#c", "-n", "3", "--words", "0.5"]
     here = [f"--store=faiss:{elsewhere}/a", "--also-store", f"qdrant:{elsewhere}/b#c"]
     assert _as_client_starts(given, "faiss:a") == ["mcp", *here, *given[4:]]
