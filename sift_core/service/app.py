@@ -47,8 +47,8 @@ PAGE_HEADERS = {
     "x-content-type-options": "nosniff",
 }
 _NO_ROUTE = (
-    "there is no such path here; this service speaks OpenAI's API at /v1, which Ollama's clients "
-    "take as a provider of that kind, and /openapi.json lists all paths"
+    "there is no such path here; this service speaks OpenAI's API at /v1, which clients of Ollama "
+    "can use too, and /openapi.json lists paths"
 )
 _TYPES = {
     ".css": "text/css",

@@ -25,8 +25,9 @@ def collections_router(names: Sequence[str]) -> APIRouter:
     for name in names:
         if not _NAME.fullmatch(name):
             raise InvalidInputError(
-                f"the name of a collection must have at most 100 ASCII letters, digits, dots, "
-                f"hyphens and underscores, and begin with none of the signs, got {name[:120]!r}"
+                f"the name of a collection must begin with a letter, digit or underscore, and have "
+                f"at most 100 ASCII letters, digits, dots, hyphens and underscores, got "
+                f"{name[:120]!r}"
             )
     if len(set(names)) < len(names):
         raise InvalidInputError(
