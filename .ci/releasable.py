@@ -28,15 +28,15 @@ def reasons(tag: str, root: Path = ROOT) -> Iterator[str]:
             yield f"{name} has version {found}, the tag {version}"
         if PLACEHOLDER in text:
             yield f"{name} names {PLACEHOLDER}; put in the repository's address"
-    for name, line in (
+    for file, line in (
         ("CITATION.cff", f"version: {version}"),
         ("CHANGELOG.md", f"## [{version}]"),
     ):
         if not any(
             found.split(" - ")[0] == line
-            for found in (root / name).read_text(encoding="utf-8").splitlines()
+            for found in (root / file).read_text(encoding="utf-8").splitlines()
         ):
-            yield f"{name} has no line {line!r}"
+            yield f"{file} has no line {line!r}"
 
 
 if __name__ == "__main__":
