@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from qdrant_client import QdrantClient
 
@@ -96,9 +95,3 @@ def load_question_embedder() -> Embedder:
 def demo_source(client: QdrantClient, embedder: Embedder) -> QdrantSource:
     """Return the collection as sift_core sees it."""
     return QdrantSource(client, COLLECTION, embedder_name=embedder.name)
-
-
-def title(metadata: Mapping[str, Any]) -> str:
-    """Return what a chunk of the collection is called."""
-    name: str = metadata["source"]
-    return name

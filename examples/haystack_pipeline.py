@@ -6,7 +6,7 @@ make demo                                        # fills the collection
 
 from __future__ import annotations
 
-from demo_store import COLLECTION, EMBEDDER, QUESTION, demo_client, title
+from demo_store import COLLECTION, EMBEDDER, QUESTION, demo_client
 from haystack import Document, Pipeline, component
 from haystack.components.retrievers.in_memory import InMemoryEmbeddingRetriever
 from haystack.document_stores.in_memory import InMemoryDocumentStore
@@ -48,7 +48,7 @@ def main() -> None:
     for heading, name in (("nearest neighbours", "retriever"), ("SIFTRanker", "ranker")):
         print(f"\n{heading}")
         for document in found[name]["documents"][:TOP_K]:
-            print(f"  {title(document.meta)}")
+            print(f"  {document.meta['source']}")
 
 
 def copied(client: QdrantClient) -> InMemoryDocumentStore:

