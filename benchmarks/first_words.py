@@ -3,8 +3,8 @@
     sift index docs && sift serve
     python -m benchmarks.first_words http://127.0.0.1:8123
 
-It asks in a real browser (Debian's `chromium`) and prints seconds from the key press. The figure
-of issue 44 was taken with the variables of `make CPU=avx2`, two cores and SmolLM2-135M.
+It asks in a real browser (Debian's `chromium`) and prints seconds from the key press. Set the
+variables of `make CPU=avx2` to measure as on a processor without AVX-512.
 """
 
 from __future__ import annotations
