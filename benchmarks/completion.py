@@ -5,9 +5,10 @@
 
 Function bodies are held back from packages that are younger than the bundled SmolLM2, and from
 sixteen models of transformers, which are clones of one another. Release notes are held back from
-FastAPI's (`--data`). The rest is the collection. Each arm continues the last 512 tokens before a
-body as `sift complete` does, with four chunks where it reads. No chunk has text from behind the
-cursor in the same file; `--leave-out directory` also leaves out the file's own directory.
+FastAPI's (`--data`), minutes from the demo's handbook, which is invented. The rest is the
+collection. Each arm continues the last 512 tokens before a body as `sift complete` does, with four
+chunks where it reads. No chunk has text from behind the cursor in the same file; `--leave-out
+directory` also leaves out the file's own directory.
 
 The docstring of a body stands before the cursor. Wheels have no tests. Another function may have
 the same body: in the packages none of 12 drawn bodies has such a copy, and 5 of 180 do (60 each).

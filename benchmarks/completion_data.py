@@ -1,4 +1,4 @@
-"""Held-back function bodies of packages and release notes of one project, and the rest of each."""
+"""Held-back function bodies of packages, release notes and minutes, and the rest of each."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from sift_core.documents import Chunker
+from sift_core.documents.front_matter import front_matter
 from sift_core.types import Document
 
 # Wheels hold the same modules as the source archives, and no code runs to unpack them.
@@ -32,8 +33,10 @@ CLONES = (
     "llama mistral qwen2 qwen3 gemma gemma2 phi3 olmo olmo2 stablelm granite cohere starcoder2"
     " glm4 smollm3 nemotron"
 ).split()
-NOTES = "release notes"
-NAMES = (*PACKAGES, "transformers", NOTES)
+NOTES, MINUTES = "release notes", "minutes"
+NAMES = (*PACKAGES, "transformers", NOTES, MINUTES)
+HANDBOOK = Path(__file__).parents[1] / "examples/harbour/pages"
+N_MINUTES = 12  # held back of 24
 LINES, BYTES = (3, 30), (120, 1500)  # of a body
 
 
@@ -64,13 +67,15 @@ def read_collection(
     Args:
         name: One of `NAMES`.
         chunker: Cuts the rest.
-        n: How many texts to hold back.
+        n: How many texts to hold back; of minutes at most twelve.
         cache: Folder for packages.
         data: Has demo/pages.jsonl.gz with the release notes.
     """
     if name == NOTES:
         assert data is not None
         return _notes(data, chunker, n)
+    if name == MINUTES:
+        return _minutes(chunker, min(n, N_MINUTES))
     if name in PACKAGES:
         root = _package(name, cache)
         paths = sorted(root.rglob("*.py"))
@@ -149,14 +154,33 @@ def _notes(data: Path, chunker: Chunker, n: int) -> Collection:
     """Return the newest release notes of FastAPI that have some length; the older are the rest."""
     with gzip.open(data / "demo/pages.jsonl.gz", "rt", encoding="utf-8") as lines:
         pages = [json.loads(line) for line in lines]
-    pages = [page for page in pages if page["kind"] == "release-notes"]
+    texts = {page["id"]: page["text"] for page in pages if page["kind"] == "release-notes"}
+    return _newest(NOTES, texts, chunker, n)
+
+
+def _minutes(chunker: Chunker, n: int) -> Collection:
+    """Return the newest minutes of the demo's committee; the rest is its whole handbook."""
+    texts = {}
+    for path in sorted(HANDBOOK.rglob("*.md"), reverse=True):
+        text = path.read_text(encoding="utf-8")
+        matter = front_matter(text)
+        texts[path.relative_to(HANDBOOK).as_posix()] = (
+            text[matter.end :].lstrip() if matter else text
+        )
+    minutes = {path: text for path, text in texts.items() if path.startswith("minutes/")}
+    others = {path: text for path, text in texts.items() if path not in minutes}
+    return _newest(MINUTES, minutes | others, chunker, n)
+
+
+def _newest(name: str, texts: dict[str, str], chunker: Chunker, n: int) -> Collection:
+    """Return the first n texts that have some length, behind their titles; the rest follows."""
     examples: list[Example] = []
     chunks: list[Document] = []
-    for page in pages:  # newest first
-        title, _, body = page["text"].partition("\n")
+    for path, text in texts.items():  # newest first
+        title, _, body = text.partition("\n")
         if len(examples) < n and len(body.encode()) >= BYTES[0]:
             body = f"\n{body}"[: BYTES[1]]
-            examples.append(Example(path=page["id"], before=title, body=body, after=""))
+            examples.append(Example(path=path, before=title, body=body, after=""))
         elif len(examples) == n:
-            chunks += chunker.split(page["text"], format="markdown", document_id=page["id"])
-    return Collection(name=NOTES, examples=examples, chunks=chunks)
+            chunks += chunker.split(text, format="markdown", document_id=path)
+    return Collection(name=name, examples=examples, chunks=chunks)

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from benchmarks import completion
-from benchmarks.completion_data import _code
+from benchmarks.completion_data import MINUTES, _code, read_collection
 from sift_core.documents import Chunker
 
 BODY = "\n".join(f"    {name} = load({name!r}, {n})" for n, name in enumerate("abcde", start=10))
@@ -44,6 +44,21 @@ def test_a_held_back_body_stands_between_its_prompt_and_the_rest_and_in_no_chunk
         assert one.before.endswith(('"""Return the first."""', "shelf,\n):"))
         line = one.body.strip().split("\n")[0]
         assert not any(line in chunk.text for chunk in collection.chunks)
+
+
+def test_the_newest_minutes_are_held_back_and_the_rest_of_the_handbook_is_the_collection(tmp_path):
+    part = {"n": 60, "cache": tmp_path, "data": None}
+    collection = read_collection(MINUTES, Chunker(), **part)
+    held_back = [one.path for one in collection.examples]
+    assert held_back == sorted(held_back, reverse=True)
+    assert len(held_back) == 12
+    kept = {chunk.metadata["source"] for chunk in collection.chunks}
+    assert not kept & set(held_back)
+    assert max(one for one in kept if one.startswith("minutes/")) < min(held_back)
+    assert len({one.split("/")[0] for one in kept}) > 2
+    for one in collection.examples:
+        assert one.before.startswith("# HSOC minutes")
+        assert "Present:" in one.body
 
 
 @pytest.mark.parametrize(
