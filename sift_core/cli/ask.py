@@ -89,10 +89,17 @@ def ask(
     if queries and chat:
         raise InvalidInputError("--query is for one question; leave out --chat, or --query")
     conditions = flags.conditions_from(filters)
+    searches = mode not in ("base", "learned")
+    for option, value in (("--query", queries), ("--filter", filters)):
+        if value and not searches:
+            raise InvalidInputError(
+                f"{option} is for a search, and mode {mode!r} searches nothing; leave out "
+                f"{option}, or take another --mode"
+            )
     about: dict[str, Any] = {"store": None, "embedder": None}
     opened = None
     with ExitStack() as stack:
-        if mode not in ("base", "learned"):
+        if searches:
             opened = stack.enter_context(open_with_embedder(store, embedder, layout))
             about = {"store": str(opened.address), "embedder": opened.embedder.name}
         engine = load_engine(
@@ -109,7 +116,7 @@ def ask(
             engine=engine,
             mode=mode,
             queries=queries or (),
-            conditions=conditions if opened is not None else {},
+            conditions=conditions,
             about={
                 **({"queries": queries} if queries else {}),
                 **about,

@@ -108,17 +108,18 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
-    app.include_router(status_router(service))
-    app.include_router(collections_router([name, *(collections or {})]))
+    beside = {
+        one: service.beside(its_source, its_embedder)
+        for one, (its_source, its_embedder) in (collections or {}).items()
+    }
+    app.include_router(status_router([service, *beside.values()]))
+    app.include_router(collections_router([name, *beside]))
     for routes in ROUTERS:
         app.include_router(routes(service))
-    for one, (its_source, its_embedder) in (collections or {}).items():
-        beside = service.beside(its_source, its_embedder)
+    for one, other in beside.items():
         for routes in ROUTERS:
             # The same as those above, which the schema has.
-            app.include_router(
-                routes(beside), prefix=f"/collections/{one}", include_in_schema=False
-            )
+            app.include_router(routes(other), prefix=f"/collections/{one}", include_in_schema=False)
     page = _add_page(app)
     app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(HTTPException, _refuse)

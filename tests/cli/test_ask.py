@@ -97,6 +97,13 @@ def test_a_filter_that_lets_nothing_pass_says_why(refusal, mode):
     assert "no chunk passes --filter" in error
 
 
+@pytest.mark.parametrize("option", [("--filter", "source=none.md"), ("--query", "A boat?")])
+@pytest.mark.parametrize("mode", ["base", "learned"])
+def test_what_is_for_a_search_is_refused_where_nothing_is_searched(refusal, mode, option):
+    error = refusal("ask", QUESTION, "--mode", mode, *option)
+    assert f"{option[0]} is for a search, and mode '{mode}' searches nothing" in error
+
+
 def test_the_number_of_chunks_has_the_name_that_search_uses(answered):
     by_either = [
         answered(QUESTION, "--mode", "context", flag, "1") for flag in ("--n-context", "--n-select")

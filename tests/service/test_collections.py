@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from sift_core import InMemorySource
-from sift_core.errors import InvalidInputError
+from sift_core.errors import CandidateSourceError, InvalidInputError
 from sift_core.service import ServiceSettings, create_app
 from tests.service.servers import CHAT, PATIENCE_S, serving
 
@@ -39,6 +39,20 @@ def test_each_collection_is_listed_and_searched_on_its_own(client):
     assert texts["notes"] == set(NOTES)
     assert len(texts["guides"]) == 8
     assert not texts["guides"] & texts["notes"]
+
+
+class _BrokenSource(InMemorySource):
+    def fetch_batch(self, *_, **__):
+        raise CandidateSourceError("the disk is gone")
+
+
+def test_a_service_is_ready_once_the_stores_of_all_collections_answer(source, embedder):
+    broken = _BrokenSource(embedder.embed_documents(NOTES), NOTES, embedder_name=embedder.name)
+    app = create_app(source=source, embedder=embedder, collections={"notes": (broken, embedder)})
+    with serving(app) as url:
+        unready = httpx.get(f"{url}/ready", timeout=PATIENCE_S)
+    assert unready.status_code == 503
+    assert unready.json()["reasons"] == ["a store of documents does not answer"]
 
 
 def test_the_same_model_answers_from_another_collection(client):
