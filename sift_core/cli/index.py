@@ -24,7 +24,7 @@ from sift_core.cli.stores import has_place, open_for_writing
 from sift_core.cli.streams import one_line
 from sift_core.documents import Chunker, FoundFiles, find_files, index_documents, read_found
 from sift_core.documents.chunk_length import LEAST_TOKENS, MAX_TOKENS, chunker_for
-from sift_core.documents.finding import FoundFile, SkippedPath
+from sift_core.documents.finding import FoundFile, SkippedPath, SkipReason
 from sift_core.documents.reader import FileReading
 from sift_core.documents.updating import (
     FileMemory,
@@ -277,7 +277,8 @@ def _reasons_of(skipped: Iterable[SkippedPath]) -> list[str]:
     """Return a line for each reason, the most frequent first: "3 hidden: .git/, .env, ..."."""
     found: dict[str, list[str]] = {}
     for path in skipped:
-        found.setdefault(path.reason.value, []).append(one_line(path.source))
+        pages = f" ({path.detail})" if path.reason is SkipReason.SOME_PAGES else ""
+        found.setdefault(path.reason.value, []).append(one_line(path.source + pages))
     return [
         f"{len(names)} {reason}: {some_of(names)}"
         for reason, names in sorted(found.items(), key=lambda entry: -len(entry[1]))

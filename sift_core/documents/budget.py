@@ -22,7 +22,7 @@ from typing import Any
 
 from sift_core.checks import as_count, as_number
 from sift_core.documents.chunker import Chunker
-from sift_core.documents.file_content import read_file
+from sift_core.documents.file_content import FileContent, read_file
 from sift_core.documents.finding import (
     HTML_SUFFIXES,
     NOTEBOOK_SUFFIX,
@@ -32,7 +32,6 @@ from sift_core.documents.finding import (
     SkippedPath,
     SkipReason,
 )
-from sift_core.types import Document
 
 # The worst file found of up to 8 kB takes 0.3 s, and such files are read here. But HTML and
 # reStructuredText of that size can take 6 s, and PDF and what is packed any time.
@@ -96,7 +95,7 @@ class BudgetReader:
             with suppress(_EndedError):  # the first file that needs it is left out for that
                 self._started()
 
-    def read(self, file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath:
+    def read(self, file: FoundFile, chunker: Chunker) -> FileContent:
         """Return the chunks of a file, or why there are none, as `read_file` does."""
         if self._budget is None or type(chunker) is not Chunker or not _may_be_costly(file):
             return read_file(file, chunker)
@@ -113,10 +112,10 @@ class BudgetReader:
             while isinstance(answer, str):  # a text, the size of which it needs
                 assert chunker.size is not None
                 answer = self._answer(chunker.size(answer))
-            found: list[Document] | SkippedPath = answer
+            found: FileContent = answer
             return found
         except _EndedError:
-            return self._account(file, seconds)
+            return FileContent([], self._account(file, seconds))
         finally:
             if timer:
                 timer.cancel()
@@ -196,16 +195,15 @@ def serve() -> None:
         reply(pickle.load(requests))  # that it has started
         while True:
             file, max_size, is_asked, seconds, n_bytes = pickle.load(requests)
-            answer: list[Document] | SkippedPath
             try:
                 _limit(seconds, n_bytes)
                 answer = read_file(file, Chunker(max_size, size=size if is_asked else None))
             except MemoryError:
-                answer = SkippedPath(
-                    source=file.source,
-                    reason=SkipReason.TOO_COSTLY,
-                    detail=f"more than {n_bytes / 2**20:,.0f} MiB of memory",
+                detail = f"more than {n_bytes / 2**20:,.0f} MiB of memory"
+                skipped = SkippedPath(
+                    source=file.source, reason=SkipReason.TOO_COSTLY, detail=detail
                 )
+                answer = FileContent([], skipped)
             _limit(0.0, None)
             reply(answer)
 

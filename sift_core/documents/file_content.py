@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from sift_core.checks import check_text
 from sift_core.documents.chunker import FORMAT_OF_SUFFIX, Chunker
@@ -42,8 +42,15 @@ _PAGED = (PDF_SUFFIX, ".pptx", ".pptm")
 _SMALL = re.compile(r" *(\S{1,8})(\s*)")  # what may be an exponent or a footnote's mark
 
 
-def read_file(file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath:
-    """Return the chunks of one file, at least one, or why there are none.
+class FileContent(NamedTuple):
+    """The chunks of a file, and what was left out: pages, or all of it if there is no chunk."""
+
+    chunks: list[Document]
+    skipped: SkippedPath | None = None
+
+
+def read_file(file: FoundFile, chunker: Chunker) -> FileContent:
+    """Return the chunks of one file and which of its pages have none, or why there is no chunk.
 
     Ids are `{source}#0`, `#1`, ...; metadata has what `Chunker.split` adds and, of a PDF
     or a presentation, "page", where the chunk begins, counted from 1, and "last_page", where it
@@ -51,20 +58,20 @@ def read_file(file: FoundFile, chunker: Chunker) -> list[Document] | SkippedPath
     Front matter is in no chunk; its title is the outermost heading, see `_behind`.
     """
     try:
-        chunks = _chunks(file, content_of(file), chunker)
+        return _read(file, content_of(file), chunker)
     except SkipError as error:
-        return SkippedPath(source=file.source, reason=error.reason, detail=error.detail)
+        reason, detail = error.reason, error.detail
     except MissingDependencyError as error:
         reason = SkipReason.MISSING_PACKAGE
         if file.path.suffix.lower() in OFFICE_SUFFIXES:
             reason = SkipReason.MISSING_OFFICE_PACKAGE
-        return SkippedPath(source=file.source, reason=reason, detail=str(error))
-    return chunks
+        detail = str(error)
+    return FileContent([], SkippedPath(source=file.source, reason=reason, detail=detail))
 
 
-def _chunks(file: FoundFile, content: bytes, chunker: Chunker) -> list[Document]:
+def _read(file: FoundFile, content: bytes, chunker: Chunker) -> FileContent:
     suffix = file.path.suffix.lower()
-    format, pages = _pages(content, suffix)
+    format, pages, pictures = _pages(content, suffix)
     text = "\n\n".join(pages)
     starts: list[int] = []
     if suffix in _PAGED:
@@ -89,7 +96,11 @@ def _chunks(file: FoundFile, content: bytes, chunker: Chunker) -> list[Document]
             "last_page": bisect_right(starts, max(last, first)),
         }
         chunks[i] = replace(chunk, metadata={**chunk.metadata, **numbers})
-    return chunks
+    if not pictures:
+        return FileContent(chunks)
+    which = f"page{'s' * (len(pictures) > 1)} {', '.join(map(str, pictures))}"
+    skipped = SkippedPath(source=file.source, reason=SkipReason.SOME_PAGES, detail=which)
+    return FileContent(chunks, skipped)
 
 
 def _behind(matter: FrontMatter, chunks: Sequence[Document]) -> list[Document]:
@@ -110,18 +121,22 @@ def _behind(matter: FrontMatter, chunks: Sequence[Document]) -> list[Document]:
     return placed
 
 
-def _pages(content: bytes, suffix: str) -> tuple[TextFormat, list[str]]:
-    """Return what the text of a file is written in, and its pages; one where it has none."""
+def _pages(content: bytes, suffix: str) -> tuple[TextFormat, list[str], list[int]]:
+    """Return the format of a file's text, its pages, and which of these are pictures alone.
+
+    A file without pages is one page. Pages count from 1.
+    """
     if suffix == PDF_SUFFIX:
-        return "text", unhyphenated([readable(page) for page in _pages_of_pdf(content)])
+        pages, pictures = _pages_of_pdf(content)
+        return "text", unhyphenated(list(map(readable, pages))), pictures
     if suffix in (*HTML_SUFFIXES, NOTEBOOK_SUFFIX, *OFFICE_SUFFIXES):
-        pages = (page.replace("\0", "") for page in _converted(content, suffix))
-        return "markdown", [without_inline_files(readable(page)) for page in pages]
+        pages = [page.replace("\0", "") for page in _converted(content, suffix)]
+        return "markdown", [without_inline_files(readable(page)) for page in pages], []
     format: TextFormat = FORMAT_OF_SUFFIX.get(suffix, "text")
     text = without_inline_files(_text(content, format))
     if format != "python":
         text = readable(text)
-    return format, unhyphenated([text]) if format == "text" else [text]
+    return format, unhyphenated([text]) if format == "text" else [text], []
 
 
 def _converted(content: bytes, suffix: str) -> list[str]:
@@ -174,8 +189,10 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # it may be a pipe by now
 
 
-def _pages_of_pdf(content: bytes) -> list[str]:
-    """Return the text of each page of a PDF; one that is encrypted with no password is read.
+def _pages_of_pdf(content: bytes) -> tuple[list[str], list[int]]:
+    """Return the text of each page of a PDF, and which pages have a picture and no text.
+
+    A file that is encrypted with no password is read.
 
     Raises:
         SkipError: If it is encrypted, broken, or has no text, for instance since its pages were
@@ -192,6 +209,11 @@ def _pages_of_pdf(content: bytes) -> list[str]:
         if reader.is_encrypted and not reader.decrypt(""):
             raise SkipError(SkipReason.ENCRYPTED, "needs a password")
         texts = [_page_text(page) for page in reader.pages]
+        pictures = [
+            number
+            for number, (page, text) in enumerate(zip(reader.pages, texts, strict=True), start=1)
+            if not text.strip() and page.images.keys()
+        ]
     except SkipError:
         raise
     except DependencyError as error:
@@ -204,7 +226,7 @@ def _pages_of_pdf(content: bytes) -> list[str]:
     pages = [text.replace("\0", "").encode("utf-8", "replace").decode().strip() for text in texts]
     if not any(pages):
         raise SkipError(SkipReason.NO_TEXT, f"{len(pages)} pages")
-    return pages
+    return pages, pictures
 
 
 def _page_text(page: Any) -> str:

@@ -37,6 +37,7 @@ class SkipReason(Enum):
     MISSING_OFFICE_PACKAGE = "need a package of the extra office (sift doctor tells how)"
     MISSING_PACKAGE = "need a package of the extra files (sift doctor tells how)"
     NO_TEXT = "no text in it (scanned pages? ocrmypdf or another OCR adds text)"
+    SOME_PAGES = "read without some pages, which are pictures (ocrmypdf or another OCR adds text)"
     TOO_COSTLY = "took too long or too much memory to read"
     TOO_LARGE = "too large"
     UNKNOWN_SUFFIX = "unknown suffix"
@@ -62,12 +63,12 @@ def broken(error: Exception) -> SkipError:
 
 @dataclass(frozen=True, kw_only=True)
 class SkippedPath:
-    """A file, or a folder with all that it holds, that was not read.
+    """A file, or a folder with all that it holds, that was not read, or some pages of a file.
 
     Args:
         source: Its path as a document id would begin, with "/"; a folder's ends with one.
         reason: Why.
-        detail: What exactly was wrong; "" where the reason says it all.
+        detail: What exactly was wrong, or which pages; "" where the reason says it all.
     """
 
     source: str

@@ -23,7 +23,8 @@ class FileReading:
     Args:
         documents: Chunks, in the order of the files and of their text.
         sources: Names of the files that they are from, each once, in order.
-        skipped: What was not read, and why.
+        skipped: What was not read, and why. A file of which some pages were left out is among the
+            sources, too.
     """
 
     documents: tuple[Document, ...]
@@ -101,12 +102,12 @@ def read_found(
     with closing(BudgetReader(found.files, budget)) as reader:
         cutter = chunker if isinstance(chunker, Chunker) else chunker()
         for file in found.files:
-            chunks = reader.read(file, cutter)
+            chunks, left_out = reader.read(file, cutter)
             if on_file is not None:
                 on_file(file)
-            if isinstance(chunks, SkippedPath):
-                skipped.append(chunks)
-            else:
+            if left_out is not None:
+                skipped.append(left_out)
+            if chunks:
                 documents += chunks if dates is None else dates.dated(chunks, file)
                 sources.append(file.source)
     return FileReading(documents=tuple(documents), sources=tuple(sources), skipped=tuple(skipped))

@@ -100,8 +100,13 @@ class FileMemory:
             match self._files.get(file.source):
                 case {"content": content} if content != self._seen[file.source]:
                     to_read.append(file)
-                case {"chunks": chunks} if ids and chunks == _digest(ids):
+                case {"chunks": chunks, **about} if ids and chunks == _digest(ids):
                     self.unchanged[file.source] = ids
+                    if pages := about.get("without_pages"):
+                        reason, detail = SkipReason.SOME_PAGES, str(pages)
+                        skipped.append(
+                            SkippedPath(source=file.source, reason=reason, detail=detail)
+                        )
                 case {"reason": str(reason), "detail": str(detail)} if (
                     not ids and reason in SkipReason.__members__
                 ):
@@ -122,7 +127,9 @@ class FileMemory:
         for source, ids in ids_of.items():
             files[source] = {"content": self._seen[source], "chunks": _digest(ids)}
         for path in reading.skipped:
-            if path.reason not in NOT_NOW and (content := self._seen.get(path.source)):
+            if path.reason is SkipReason.SOME_PAGES:
+                files[path.source]["without_pages"] = path.detail
+            elif path.reason not in NOT_NOW and (content := self._seen.get(path.source)):
                 files[path.source] = {
                     "content": content,
                     "reason": path.reason.name,

@@ -21,6 +21,7 @@ from sift_core.installing import install_command
 from sift_core.sources import FaissSource
 from sift_core.testing import HashingEmbedder
 from sift_core.types import Query
+from tests.documents.test_reading import pdf
 
 
 class SmallEmbedder(HashingEmbedder):
@@ -114,6 +115,14 @@ def test_the_summary_says_what_was_done_left_out_and_comes_next(sift, elsewhere)
     assert out.endswith('Next: sift search "your question"\n')
     assert err == ""
     assert "\x1b" not in out + err
+
+
+def test_pages_that_are_pictures_are_told_of_by_every_run(sift, elsewhere):
+    (elsewhere / "docs/manual.pdf").write_bytes(pdf("The crane lifts.", None))
+    for told in ("1 new", "1 unchanged"):
+        out, _ = sift("index", "docs/manual.pdf")
+        assert told in out
+        assert "pictures (ocrmypdf or another OCR adds text): docs/manual.pdf (page 2)\n" in out
 
 
 def test_files_of_another_call_are_not_dropped_but_by_prune(record, refusal, store):

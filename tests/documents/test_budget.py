@@ -87,7 +87,7 @@ def test_the_process_is_silent_and_hears_no_interrupt(tmp_path, capfd):
     (file,) = find_files([tmp_path], base=tmp_path).files
     with closing(BudgetReader([file], Budget())) as reader:
         assert os.getpgid(reader._process.pid) != os.getpgid(0)
-        assert [chunk.text for chunk in reader.read(file, Chunker())] == ["Dogs bark."]
+        assert [chunk.text for chunk in reader.read(file, Chunker()).chunks] == ["Dogs bark."]
     assert capfd.readouterr() == ("", "")
 
 

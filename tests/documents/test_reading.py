@@ -7,7 +7,13 @@ from io import BytesIO
 import pypdf
 import pytest
 from pypdf.errors import DependencyError
-from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+from pypdf.generic import (
+    DecodedStreamObject,
+    DictionaryObject,
+    NameObject,
+    NumberObject,
+    StreamObject,
+)
 
 from sift_core.documents import Chunker, read_files, read_found
 from sift_core.documents.finding import SkipReason, find_files
@@ -16,7 +22,7 @@ from sift_core.errors import InvalidInputError
 
 
 def pdf(*pages, password=None, owner=None):
-    """Return a PDF with a line of text a page; a page without text for ""."""
+    """Return a PDF with a line of text a page; a blank page for "", and a picture for None."""
     writer = pypdf.PdfWriter()
     names = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
     font = DictionaryObject({NameObject(key): NameObject(names[key]) for key in names})
@@ -26,6 +32,8 @@ def pdf(*pages, password=None, owner=None):
         stream.set_data(f"BT /F1 12 Tf 20 200 Td ({text}) Tj ET".encode() if text else b"")
         page = writer.add_blank_page(300, 300)
         page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
+        if text is None:
+            page["/Resources"][NameObject("/XObject")] = pictures(writer)
         page[NameObject("/Contents")] = writer._add_object(stream)
     if password:
         writer.encrypt(password, algorithm="RC4-128")
@@ -34,6 +42,17 @@ def pdf(*pages, password=None, owner=None):
     file = BytesIO()
     writer.write(file)
     return file.getvalue()
+
+
+def pictures(writer):
+    """Return the only picture of a page, one grey dot."""
+    dot = StreamObject()
+    dot.set_data(b"\x80")
+    names = {"/Type": "/XObject", "/Subtype": "/Image", "/ColorSpace": "/DeviceGray"}
+    dot.update({NameObject(key): NameObject(name) for key, name in names.items()})
+    for key, number in (("/Width", 1), ("/Height", 1), ("/BitsPerComponent", 8)):
+        dot[NameObject(key)] = NumberObject(number)
+    return DictionaryObject({NameObject("/Im0"): writer._add_object(dot)})
 
 
 def fill(folder, **files):
@@ -263,6 +282,15 @@ def test_chunks_of_a_pdf_know_their_pages(tmp_path):
         ("a.pdf#1", "Dogs bark by day.", 3),
     ]
     assert parts[1].metadata["last_page"] == 3
+
+
+def test_pages_that_are_pictures_are_told_of_and_blank_pages_are_not(tmp_path):
+    text = "Cats purr at night."
+    fill(tmp_path, a_dot_pdf=pdf(text, None, "", None), b_dot_pdf=pdf(None), c_dot_pdf=pdf(text))
+    reading = read_files([tmp_path], base=tmp_path)
+    assert reading.sources == ("a.pdf", "c.pdf")
+    assert reasons(reading) == {"a.pdf": SkipReason.SOME_PAGES, "b.pdf": SkipReason.NO_TEXT}
+    assert reading.skipped[0].detail == "pages 2, 4"
 
 
 PAGE = """<html><head><title>The title</title><style>p {}</style></head><body>
