@@ -8,7 +8,7 @@ from langchain_sift import SIFTRetriever, VectorStoreSource
 from langchain_sift.sources import reader_of
 from sift_core import CandidateSourceError, InvalidInputError, Query
 from sift_core.errors import MissingKeyWarning
-from sift_core.sources.qdrant import filters
+from sift_core.sources.qdrant import missing_keys
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_ids_of_other_stores_are_not_sent(make_qdrant, documents):
 async def test_a_filter_without_the_name_of_the_metadata_says_so(
     make_qdrant, documents, question, monkeypatch
 ):
-    monkeypatch.setattr(filters, "_seen", set())
+    monkeypatch.setattr(missing_keys, "_seen", set())
     retriever = SIFTRetriever(vectorstore=make_qdrant(documents), k=1)
     first, second = (  # each key is named once
         models.Filter(must=[models.FieldCondition(key=key, match=models.MatchValue(value=1))])
