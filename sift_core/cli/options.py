@@ -35,7 +35,6 @@ DEFAULT_MODEL = SMOLLM2
 DEFAULT_ADAPTERS = ".sift-adapters"
 GENERATOR_KEY_VARIABLE = "SIFT_GENERATOR_API_KEY"
 
-
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 EffortName = Literal["quick", "balanced", "thorough"]
 
@@ -283,10 +282,12 @@ def with_flags(
 def conditions_from(filters: Sequence[str] | None) -> dict[str, list[str | int | bool]]:
     """Return the conditions of `--filter`. A number, true or false is also compared as a text.
 
+    From then on Qdrant's warning of missing keys is silent, since the commands say what is missing.
+
     Raises:
         InvalidInputError: If one is not KEY=VALUE.
     """
-    if filters:  # the commands say themselves what is missing
+    if filters:
         warnings.filterwarnings("ignore", "no point of collection", MissingKeyWarning)
     conditions: dict[str, list[str | int | bool]] = {}
     for one in filters or ():
