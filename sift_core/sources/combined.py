@@ -105,6 +105,11 @@ class CombinedSource(LexicalFetching):
         return [_nearest(pools, n_candidates) for pools in zip(*answers, strict=True)]
 
     @property
+    def wrapped_source(self) -> CandidateSource:
+        """The first of the sources, which all take the same kind of filter."""
+        return next(iter(self._sources.values()))
+
+    @property
     def has_words(self) -> bool:
         """Whether all sources keep the words of their documents, as far as they know."""
         return all(map(has_words, self._sources.values()))

@@ -38,6 +38,11 @@ class FilteredSource(LexicalFetching):
         self._source, self._keep = source, keep
 
     @property
+    def wrapped_source(self) -> CandidateSource:
+        """The other source."""
+        return self._source
+
+    @property
     def embedder_name(self) -> str | None:
         """Name of the model behind the source's vectors; None where it is not known."""
         return getattr(self._source, "embedder_name", None)

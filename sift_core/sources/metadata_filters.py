@@ -30,7 +30,8 @@ def filter_for(source: CandidateSource | None, conditions: Conditions | None) ->
     """Return the filter that `source.fetch` takes. Without conditions it is None.
 
     Args:
-        source: The store. Qdrant's kind gets a `models.Filter`, any other a function of metadata.
+        source: The store, or what is around it. Qdrant's kind gets a `models.Filter`, any other a
+            function of metadata.
         conditions: All of them must hold.
 
     Raises:
@@ -51,18 +52,37 @@ def filter_for(source: CandidateSource | None, conditions: Conditions | None) ->
             )
     if empty := [key for key, values in wanted.items() if not values]:
         raise InvalidInputError(f"`filter` has no value for {empty}; leave it out")
-    if any(one.__module__.startswith("sift_core.sources.qdrant") for one in type(source).__mro__):
+    kinds = type(innermost(source)).__mro__
+    if any(one.__module__.startswith("sift_core.sources.qdrant") for one in kinds):
         return _of_qdrant(wanted)
 
-    paths = [(_steps(key), values) for key, values in wanted.items()]
+    rules = [(key, _steps(key), values) for key, values in wanted.items()]
 
     def holds(metadata: Metadata) -> bool:
-        return all(
-            any(_same(found, value) for found in _all_found(metadata, steps) for value in values)
-            for steps, values in paths
-        )
+        return all(_passes(metadata, *rule) for rule in rules)
 
     return holds
+
+
+def innermost(source: Any) -> Any:
+    """Return the store behind sources that wrap one another, whose kind of filter they take.
+
+    Of a `CombinedSource` it is the first, since all of it must take the same kind.
+    """
+    while (wrapped := getattr(source, "wrapped_source", None)) is not None:
+        source = wrapped
+    return source
+
+
+def both(one: Any, other: Any) -> Any:
+    """Return the filter that passes what two of the same kind pass; None passes everything."""
+    if one is None or other is None:
+        return other if one is None else one
+    if callable(one) and callable(other):
+        return lambda metadata: one(metadata) and other(metadata)
+    from qdrant_client import models
+
+    return models.Filter(must=[one, other])
 
 
 def missing_keys_message(conditions: Conditions, metadata: Sequence[Metadata]) -> str | None:
@@ -82,6 +102,15 @@ def missing_keys_message(conditions: Conditions, metadata: Sequence[Metadata]) -
         return None
     names = short_repr([key[:80] for key in missing])
     return f"no document that was looked at has the metadata {names}; there are {short_repr(there)}"
+
+
+def _passes(metadata: Metadata, key: str, paths: Sequence[Steps], values: Sequence[Any]) -> bool:
+    """Return whether a document has one of the values where one of the paths leads."""
+    if len(paths[0]) == 1 and not any(outer in metadata for outer in METADATA_KEYS):
+        own = metadata.get(paths[0][0][1])  # the usual case, at once
+        if isinstance(own, str | int):
+            return any(_same(own, value) for value in values)
+    return any(_same(found, value) for found in _all_found(metadata, paths) for value in values)
 
 
 def _steps(key: str) -> list[Steps]:
@@ -117,16 +146,26 @@ def _of_qdrant(wanted: Mapping[str, Sequence[Plain]]) -> Any:
     from qdrant_client import models
 
     def any_of(name: str, values: Sequence[Plain]) -> Any:
-        matches = [models.MatchValue(value=value) for value in values]
         return models.Filter(
             should=[
                 models.FieldCondition(key=path, match=match)
                 for path in _paths(name)
-                for match in matches
+                for match in _matches(values)
             ]
         )
 
     return models.Filter(must=[any_of(name, values) for name, values in wanted.items()])
+
+
+def _matches(values: Sequence[Plain]) -> list[Any]:
+    """Return Qdrant's matches of which one must hold: one for several texts or whole numbers."""
+    from qdrant_client import models
+
+    kinds = set(map(type, values))
+    if len(values) > 1 and kinds in ({str}, {int}):
+        some: list[Any] = list(values)
+        return [models.MatchAny(any=some)]
+    return [models.MatchValue(value=value) for value in values]
 
 
 def _paths(key: str) -> list[str]:

@@ -97,6 +97,11 @@ class OversamplingSource(LexicalFetching):
             self._max_candidates = as_count("max_candidates", max_candidates, minimum=1)
 
     @property
+    def wrapped_source(self) -> CandidateSource:
+        """The source that is asked."""
+        return self._source
+
+    @property
     def embedder_name(self) -> str | None:
         """Name of the model behind the source's vectors; None where it is not known."""
         return getattr(self._source, "embedder_name", None)
