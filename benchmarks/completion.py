@@ -36,7 +36,7 @@ import torch
 from scipy.stats import bootstrap
 from tqdm import tqdm
 
-from benchmarks.completion_data import NAMES, NOTES, Collection, Example, read_collection
+from benchmarks.completion_data import NAMES, NOTES, SEED, Collection, Example, read_collection
 from benchmarks.embedding_cache import CACHE, project_cache
 from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
 from benchmarks.options import count, names, options
@@ -60,16 +60,17 @@ N_WRITTEN = 32  # tokens of a line at most
 NEAREST = {"words": 0, "selector": NearestNeighborSelector()}
 ARMS: dict[str, dict[str, Any]] = {
     "base": {"mode": "base"},
-    "nearest": {"mode": "context", **NEAREST},
-    "sift": {"mode": "context", "words": 0},
-    "sift+words": {"mode": "context"},
+    "nearest": {"mode": "context", "read_on": False, **NEAREST},
+    "nearest+next": {"mode": "context", "read_on": True, **NEAREST},
+    "sift": {"mode": "context"},
+    "sift-next": {"mode": "context", "read_on": False},
     "learned": {"mode": "learned"},
-    "learned+nearest": {"mode": "learned_context", **NEAREST},
-    "learned+sift+words": {"mode": "learned_context"},
+    "learned+nearest": {"mode": "learned_context", "read_on": False, **NEAREST},
+    "learned+sift": {"mode": "learned_context"},
     "fine-tuned quick": {"mode": "fine_tune", "effort": "quick"},
     "fine-tuned balanced": {"mode": "fine_tune", "effort": "balanced"},
 }
-BEST = "learned+sift+words"
+BEST = "learned+sift"
 GENERATED = ("line", "three lines", "similarity")
 QUICK = {"sets": ["pydantic-evals"], "bodies": 1, "chunks": 2}
 
@@ -172,7 +173,8 @@ def engine_of(
             metadata=metadata,
             n_stored=len(texts),
         )
-        place = FOLDER / "adapters" / f"{collection.name}-{len(collection.examples)}-{n_chunks}"
+        name = f"{collection.name}-{len(collection.examples)}-{SEED}-{n_chunks}"
+        place = FOLDER / "adapters" / name
         with tqdm(total=n_chunks, desc=f"learning {collection.name}", disable=None) as bar:
             adapter = learn_collection(
                 model, sample, place, n_chunks=n_chunks, on_step=lambda *_: bar.update()

@@ -38,6 +38,7 @@ NAMES = (*PACKAGES, "transformers", NOTES, MINUTES)
 HANDBOOK = Path(__file__).parents[1] / "examples/harbour/pages"
 N_MINUTES = 12  # held back of 24
 LINES, BYTES = (3, 30), (120, 1500)  # of a body
+SEED = 1  # of the draw of bodies; on those of seed 0 it was decided what is searched for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +112,7 @@ def _code(name: str, files: dict[str, str], chunker: Chunker, n: int) -> Collect
     found = [(path, *one) for path, text in files.items() for one in _functions(text)]
     examples: list[Example] = []
     spans: dict[str, list[tuple[int, int]]] = {path: [] for path in files}
-    for i in np.random.default_rng(0).permutation(len(found)):
+    for i in np.random.default_rng(SEED).permutation(len(found)):
         path, start, body, end = found[i]
         text = files[path]
         is_inside = any(start < b and a < end for a, b in spans[path])

@@ -11,9 +11,9 @@ SiftError
 │   └── BusyError              too many answers wait for the model already
 └── ExperimentError            a run of an experiment cannot go on; what it measured is kept
 
-and eight warnings, LossyVectorsWarning, MissingWordsWarning, AdapterCacheWarning,
-SameVectorWarning, UndatedWarning, MissingKeyWarning, EmptyEntryWarning and NothingFitsWarning:
-UserWarnings.
+and nine warnings, LossyVectorsWarning, MissingWordsWarning, AdapterCacheWarning,
+SameVectorWarning, UndatedWarning, MissingKeyWarning, EmptyEntryWarning, NothingFitsWarning and
+ReadAloneWarning: UserWarnings.
 """
 
 from __future__ import annotations
@@ -136,6 +136,10 @@ class NothingFitsWarning(UserWarning):
 
 class EmptyEntryWarning(UserWarning):
     """Some candidates have a vector of zeros, or no text, and are left out of the choice."""
+
+
+class ReadAloneWarning(UserWarning):
+    """What follows the chosen chunks could not be fetched, and they are read without it."""
 
 
 class AdapterCacheWarning(UserWarning):

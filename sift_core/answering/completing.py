@@ -6,7 +6,7 @@ A model that continues a text gets it as it stands, behind chunks that were foun
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from sift_core.answering.answer import Answer
 from sift_core.answering.behind_cursor import may_be_read
+from sift_core.answering.choosing import take_several_queries
 from sift_core.answering.in_context import PromptOptions
 from sift_core.answering.model.text_model import check_stop
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import AnswerStream, OnStep, OnText, cancellable
 from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import InvalidInputError
+from sift_core.options import ChoiceOptions
 from sift_core.sources.filtered import FilteredSource, Keep
 from sift_core.types import AnswerMode
 
@@ -30,13 +32,14 @@ if TYPE_CHECKING:
 PROMPT_TOKENS = 512  # of the text before the cursor; a guess, since each is read at each call
 N_CHUNKS = 4  # that are read; a guess, for the same reason
 QUERY_LINES, QUERY_CHARACTERS = 10, 2000  # that are searched for, the last ones; guesses
+BLOCK_LINES = 5  # of code, behind the lines of the blocks that they stand in; by decision 0039
 STOP_CHARACTERS = 200  # of the line behind the cursor; a guess
 CHARACTERS_A_TOKEN = 12  # more than texts have, so that megabytes are cut before they are counted
 
 Until: TypeAlias = Literal["block", "line", "length"]
 """Where a continuation ends, unless the model or a stop string ends it before."""
 
-_INDENTATION = re.compile(r"[ \t]*")
+CLOSERS = ")]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +102,19 @@ class CompletionPrompt:
             return suffix not in (".md", ".markdown", ".rst", ".txt", ".html", ".htm")
         return bool(re.search(r"(?m)[;:{}()\]=]$", self.before))
 
-    def query(self) -> str:
-        """Return the last lines before the cursor, by which chunks are searched for."""
+    def queries(self) -> list[str]:
+        """Return what chunks are searched for by: the last ten lines, and of code the block, too.
+
+        The block is the last five lines behind those that begin a block around the cursor, such as
+        the lines of its class and its function. Blank lines do not count.
+        """
         lines = [line for line in self.before.splitlines() if line.strip()]
-        return "\n".join(lines[-QUERY_LINES:])[-QUERY_CHARACTERS:]
+        found = [lines[-QUERY_LINES:]]
+        if self.is_code:
+            last = range(len(lines))[-BLOCK_LINES:]
+            found.append([lines[row] for row in sorted({*_block_beginnings(lines), *last})])
+        texts = ["\n".join(some)[-QUERY_CHARACTERS:] for some in found]
+        return list(dict.fromkeys(texts))
 
     def tail(self, n_tokens: int, count: Callable[[str], int]) -> str:
         """Return the last lines that have at most so many tokens, and the last one in any case.
@@ -157,6 +169,7 @@ def prepare_completion(
     *,
     mode: AnswerMode | str | None = None,
     n_prompt_tokens: int = PROMPT_TOKENS,
+    read_on: bool | None = None,
     **fields: Any,
 ) -> tuple[AnswerEngine, AnswerRequest]:
     """Return an engine that continues texts as they stand, and the request to continue one.
@@ -168,13 +181,19 @@ def prepare_completion(
             the engine can do: "learned_context", else "context", else "base".
         n_prompt_tokens: Tokens of the text before the cursor that the model reads at most, >= 1;
             half of the window at most. Default: 512.
+        read_on: As in `AnswerEngine`. Default: on for code, where it helps (decision 0039).
         **fields: Fields of `AnswerRequest` and of `ChoiceOptions`, and settings of generation.
 
     Raises:
         InvalidInputError: If an argument cannot be used.
     """
     mode = _mode(engine, mode)
-    writer = replace(engine, prompt=PromptOptions(raw=True), query_rewriting=None)
+    writer = replace(
+        engine,
+        prompt=PromptOptions(raw=True),
+        query_rewriting=None,
+        read_on=prompt.is_code if read_on is None else read_on,
+    )
     model = writer.answerer_for(AnswerRequest(question="text")).writer
     n_tokens = min(as_count("n_prompt_tokens", n_prompt_tokens, minimum=1), model.window // 2)
     tail = prompt.tail(n_tokens, model.n_tokens)
@@ -184,10 +203,10 @@ def prepare_completion(
     stop = fields.pop("stop", ())
     check_stop(stop)
     stop = [*stop, *prompt.stops()]
-    request = AnswerRequest.of(
-        tail,
-        {"queries": [prompt.query()], **fields, "mode": mode, **({"stop": stop} if stop else {})},
-    )
+    selector = fields.get("selector") or engine.options.selector
+    several = take_several_queries(ChoiceOptions(selector=selector), engine.learning)
+    fields = {"queries": prompt.queries()[: None if several else 1], **fields, "mode": mode}
+    request = AnswerRequest.of(tail, {**fields, **({"stop": stop} if stop else {})})
     return writer, request
 
 
@@ -343,10 +362,35 @@ def block_end(text: str, least: int = 0) -> int | None:
         least = min(least, visible.start() - line)
     for found in re.finditer(r"[ \t\r]*\n([ \t]*)(\r?\n|\S)", text[visible.start() :]):
         indentation, sign = found.groups()
-        is_closer = sign in ")]}"
+        is_closer = sign in CLOSERS
         if not sign.strip() or (len(indentation) < least and not is_closer):
             return visible.start() + found.start()
     return None
+
+
+def _block_beginnings(lines: Sequence[str]) -> list[int]:
+    """Return the rows of the lines that begin a block around the end of a text, outermost first.
+
+    Each is indented less than the next. A line that closes a bracket begins none.
+
+    Args:
+        lines: None is blank.
+    """
+    found: list[int] = []
+    least = _n_indented(lines[-1]) + _begins_block(lines[-1])
+    for row in reversed(range(len(lines))):
+        if _n_indented(lines[row]) < least and lines[row].lstrip()[0] not in CLOSERS:
+            found.insert(0, row)
+            least = _n_indented(lines[row])
+    return found
+
+
+def _n_indented(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _begins_block(line: str) -> bool:
+    return line.rstrip().endswith((":", "{", "(", "["))
 
 
 def _least_indentation(before: str) -> int:
@@ -355,6 +399,4 @@ def _least_indentation(before: str) -> int:
     if not lines[-1].strip() and lines[-1]:  # the cursor's line has its indentation already
         return len(lines[-1])
     last = next(line for line in reversed(lines) if line.strip())
-    indentation = _INDENTATION.match(last)
-    assert indentation is not None  # it matches anything
-    return indentation.end() + last.rstrip().endswith((":", "{", "(", "["))
+    return _n_indented(last) + _begins_block(last)

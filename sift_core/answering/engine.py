@@ -36,7 +36,7 @@ from sift_core.answering.streams import (
     cancellable,
     run_in_worker,
 )
-from sift_core.checks import as_count, check_embedder, check_instance
+from sift_core.checks import as_count, check_embedder, check_flag, check_instance
 from sift_core.choice import asearch, choose, search
 from sift_core.embedders.unrelated import baseline_of
 from sift_core.errors import InvalidInputError
@@ -44,6 +44,7 @@ from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions
 from sift_core.progress import timed
 from sift_core.protocols import CandidateSource, Embedder
+from sift_core.reading_on import aread_on, read_on
 from sift_core.types import AnswerMode, CandidatePool, Query
 
 if TYPE_CHECKING:  # a server's model needs no torch
@@ -79,6 +80,8 @@ class AnswerEngine:
             questions together and for the current one alone; "model" rewrites it; a function of
             history and question returns your own texts; None searches for the question as typed.
             Default: "join".
+        read_on: Whether half of the chunks that are read are those which follow the other half in
+            their documents, as `read_on` of `sift_core.reading_on` says. Default: off.
         generator: Writes the texts: a `VllmGenerator`, or an `OpenAIGenerator`, with which nothing
             is learned. A `language_model` beside that scores texts. Default: the language model.
 
@@ -101,6 +104,7 @@ class AnswerEngine:
     generation: Mapping[str, Any] = field(default_factory=dict)
     policy: Policy = field(default_factory=VariancePolicy)
     query_rewriting: QueryRewriting | None = "join"
+    read_on: bool = False
     generator: TextGenerator | None = None
 
     def __post_init__(self) -> None:
@@ -113,6 +117,7 @@ class AnswerEngine:
         for name in ("n_candidates", "n_select"):
             as_count(name, getattr(self.options, name), minimum=1, maximum=LARGEST_COUNT)
         check_policy(self.policy)
+        check_flag("read_on", self.read_on)
         check_query_rewriting(self.query_rewriting)
         check_generation(self.generation)
         self._answerer.writer.check_generation(self._answerer.generation)
@@ -211,6 +216,8 @@ class AnswerEngine:
             query = request.query(embedder)
         arguments = self._first_choice(request, query)
         chosen = search(source, request.searched(query), filter=request.filter, **arguments)
+        if self.read_on and request.mode is not AnswerMode.FINE_TUNE:
+            chosen = read_on(source, chosen, arguments["options"], filter=request.filter)
         return self._choice(request, query, chosen, timings)
 
     async def achoose(self, question: str | AnswerRequest, **options: Any) -> Choice:
@@ -225,6 +232,8 @@ class AnswerEngine:
             query = await asyncio.to_thread(request.query, embedder)
         arguments = await asyncio.to_thread(self._first_choice, request, query)
         chosen = await asearch(source, request.searched(query), filter=request.filter, **arguments)
+        if self.read_on and request.mode is not AnswerMode.FINE_TUNE:
+            chosen = await aread_on(source, chosen, arguments["options"], filter=request.filter)
         return await asyncio.to_thread(self._choice, request, query, chosen, timings)
 
     def choose_from(

@@ -1,8 +1,11 @@
 """A text that goes on: what is read of it, what is read beside it, and where it ends."""
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
-from sift_core import InvalidInputError
+from sift_core import ChoiceOptions, InvalidInputError
 from sift_core.answering.completing import (
     CompletionPrompt,
     block_end,
@@ -12,6 +15,7 @@ from sift_core.answering.completing import (
 )
 from sift_core.answering.model.text_model import RawText
 from sift_core.errors import SiftError
+from sift_core.selection.baselines import NearestNeighborSelector
 from tests.engines import engine_of
 
 FILE = "def count(boxes):\n    return len(boxes)\n\n\ndef fold(table):\n    return half(table)\n"
@@ -134,6 +138,80 @@ def test_the_model_goes_on_behind_chunks_and_text_as_they_stand(engine):
     put = writer.answerer_for(choice).prompt_for(choice.query, choice.read.chunks)
     assert put == RawText(f"{choice.read.chunks.texts[0]}\n\n{AT_FOLD}")
     assert request.queries == ["\n".join(line for line in AT_FOLD.split("\n") if line)]
+
+
+METHOD = """import boxes
+
+class Shelf:
+    size = 3
+
+    def count(
+        self, kind=None
+    ) -> int:
+        \"\"\"Return how many boxes there are.\"\"\"
+        for box in self.boxes:
+            a = 1
+            b = 2
+            c = 3
+            d = 4
+            if box.kind == kind:"""
+LINES = [line for line in METHOD.split("\n") if line]
+
+
+@pytest.mark.parametrize(
+    ("n_lines", "block"),
+    [
+        (len(LINES), [1, 3, 7, *range(8, 13)]),
+        (7, [1, 2, 3, 4, 5, 6]),
+        (5, [0, 1, 2, 3, 4]),
+        (1, [0]),
+    ],
+)
+def test_code_is_searched_for_by_its_last_lines_and_by_the_blocks_around_them(n_lines, block):
+    lines = LINES[:n_lines]
+    queries = CompletionPrompt(before="\n".join(lines), path="shelf.py").queries()
+    last, of_block = "\n".join(lines[-10:]), "\n".join(lines[row] for row in block)
+    assert queries == list(dict.fromkeys([last, of_block]))
+
+
+def test_prose_is_searched_for_by_its_last_lines():
+    assert CompletionPrompt(before=METHOD, path="a.md").queries() == ["\n".join(LINES[-10:])]
+
+
+def test_a_selector_of_one_query_is_asked_for_the_last_lines(small_lm):
+    engine = engine_over(
+        CHUNKS, small_lm, options=ChoiceOptions(selector=NearestNeighborSelector())
+    )
+    prompt = CompletionPrompt(before=METHOD)
+    assert prepare_completion(engine, prompt)[1].queries == prompt.queries()[:1]
+    one = replace(engine, options=ChoiceOptions())
+    assert prepare_completion(one, prompt)[1].queries == prompt.queries()
+
+
+@pytest.mark.parametrize(
+    ("path", "read_on", "is_read"),
+    [
+        ("new.py", None, True),
+        ("new.md", None, False),
+        ("new.md", True, True),
+        ("a.py", False, False),
+    ],
+)
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_what_follows_a_chunk_of_code_is_read_beside_it(
+    small_lm, path, read_on, is_read, is_awaited
+):
+    texts = ["def fold(table):", "    return half(table)", "def count(boxes):"]
+    metadata = [{"source": "copy.py", "start": start, "end": start + 17} for start in (0, 17, 90)]
+    metadata[2]["source"] = "other.py"
+    engine = engine_of(small_lm, texts, metadata=metadata)
+    prompt = CompletionPrompt(before="x = 1\ndef fold(table):", path=path)
+    options = {"mode": "context", "n_select": 2, "n_prompt_tokens": 4}
+    writer, request = prepare_completion(engine, prompt, read_on=read_on, **options)
+    choice = asyncio.run(writer.achoose(request)) if is_awaited else writer.choose(request)
+    joined = "def fold(table):\n    return half(table)"
+    assert (joined in choice.read.chunks.texts) == is_read
+    assert ("read_on" in choice.timings) == is_read
 
 
 def test_the_last_lines_that_fit_are_read(small_lm):
