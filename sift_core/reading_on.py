@@ -40,7 +40,8 @@ def read_on(
     Qdrant server may demand indexes of the metadata.
 
     Costs one fetch with a filter by metadata, of which `timings` has the seconds as "read_on". A
-    store without an index of metadata looks at each document: Faiss at 20,000 in 20 ms.
+    store without an index of metadata looks at each document: Faiss at 20,000 in 80 ms, Qdrant's
+    local mode in 0.8 s.
 
     Args:
         source: Where the candidates came from.

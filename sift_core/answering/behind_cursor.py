@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import PurePath
@@ -10,6 +11,7 @@ from typing import Any
 from sift_core.places import document_of
 from sift_core.sources.filtered import Keep
 
+_BLANK_LINES = re.compile(r"\n(?:[ \t]*\n)+")
 MARK_CHARACTERS = 20  # of lines by which a chunk is known to be of the file; a guess
 
 
@@ -26,11 +28,11 @@ def may_be_read(*, before: str, shown: str, after: str, path: str | None) -> Kee
         after: The text behind the cursor; empty if unknown.
         path: The file's path; None if unknown.
     """
-    before, shown, after = _unix(before), _unix(shown), _unix(after)
+    before, shown, after = _joined(before), _joined(shown), _joined(after)
     whole, marks = before + shown + after, _marks_of(after)
 
     def keep(text: str, metadata: Mapping[str, Any]) -> bool:
-        body, source = _unix(text).strip(), document_of(metadata)
+        body, source = _joined(text).strip(), document_of(metadata)
         own = path is not None and _is_same_file(path, source)
         if not own and after and _may_be_same_file(path, source):
             own = body in whole or not marks.isdisjoint(_lines_and_pairs(body))
@@ -59,9 +61,9 @@ def _may_be_same_file(path: str | None, source: str | None) -> bool:
     return path is None or source is None or _known_parts(path) == [PurePath(source).name]
 
 
-def _unix(text: str) -> str:
-    """Return a text with the line breaks of Unix, as files are indexed."""
-    return text.replace("\r\n", "\n")
+def _joined(text: str) -> str:
+    """Return a text as chunks that were joined spell it: no returns, one blank line for several."""
+    return _BLANK_LINES.sub("\n\n", text.replace("\r\n", "\n"))
 
 
 def _lines_and_pairs(text: str) -> set[str]:

@@ -90,6 +90,14 @@ def test_a_chunk_of_the_file_from_before_what_is_read_is_a_chunk_like_others(eng
     assert FOLD not in answer.chunks.texts
 
 
+def test_joined_chunks_of_the_file_stand_in_it_whatever_blank_lines_they_lost():
+    prompt = CompletionPrompt(before=f"{FILE}x = 1\n", path="shelf.py")
+    joined, about = f"{COUNT}\n\n{FOLD}", {"source": "shelf.py"}
+    assert joined not in FILE
+    assert prompt.may_be_read("x = 1\n")(joined, about)
+    assert not prompt.may_be_read("x = 1\n")(f"{joined}.", about)
+
+
 def test_without_a_path_a_known_text_behind_the_cursor_is_not_read(engine):
     at = CompletionPrompt.at_line(FILE, 5)
     assert FOLD not in complete(engine, at, mode="context", n_select=4).chunks.texts
