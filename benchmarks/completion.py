@@ -60,12 +60,12 @@ N_WRITTEN = 32  # tokens of a line at most
 NEAREST = {"words": 0, "selector": NearestNeighborSelector()}
 ARMS: dict[str, dict[str, Any]] = {
     "base": {"mode": "base"},
-    "nearest": {"mode": "context", "read_on": False, **NEAREST},
+    "nearest": {"mode": "context", "read_on": False, "lines": 10, **NEAREST},
     "nearest+next": {"mode": "context", "read_on": True, **NEAREST},
     "sift": {"mode": "context"},
     "sift-next": {"mode": "context", "read_on": False},
     "learned": {"mode": "learned"},
-    "learned+nearest": {"mode": "learned_context", "read_on": False, **NEAREST},
+    "learned+nearest": {"mode": "learned_context", "read_on": False, "lines": 10, **NEAREST},
     "learned+sift": {"mode": "learned_context"},
     "fine-tuned quick": {"mode": "fine_tune", "effort": "quick"},
     "fine-tuned balanced": {"mode": "fine_tune", "effort": "balanced"},
@@ -78,8 +78,12 @@ QUICK = {"sets": ["pydantic-evals"], "bodies": 1, "chunks": 2}
 def measured(engine: AnswerEngine, example: Example, arm: str) -> Row:
     """Return what one arm makes of one body."""
     prompt = CompletionPrompt(before=example.before, after=example.after, path=example.path)
+    options = dict(ARMS[arm])
+    if n_lines := options.pop("lines", 0):
+        lines = [line for line in example.before.splitlines() if line.strip()]
+        options["queries"] = ["\n".join(lines[-n_lines:])]
     begin = time.perf_counter()
-    writer, request = prepare_completion(engine, prompt, **ARMS[arm])
+    writer, request = prepare_completion(engine, prompt, **options)
     choice = writer.choose(request)
     chosen = time.perf_counter()
     session = writer.prepare(choice)

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from sift_core.answering.answer import Answer
 from sift_core.answering.behind_cursor import may_be_read
-from sift_core.answering.choosing import take_several_queries
 from sift_core.answering.in_context import PromptOptions
 from sift_core.answering.model.text_model import check_stop
 from sift_core.answering.request import AnswerRequest
 from sift_core.answering.streams import AnswerStream, OnStep, OnText, cancellable
 from sift_core.checks import as_count, check_text, short_repr
 from sift_core.errors import InvalidInputError
-from sift_core.options import ChoiceOptions
 from sift_core.sources.filtered import FilteredSource, Keep
 from sift_core.types import AnswerMode
 
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
 
 PROMPT_TOKENS = 512  # of the text before the cursor; a guess, since each is read at each call
 N_CHUNKS = 4  # that are read; a guess, for the same reason
-QUERY_LINES, QUERY_CHARACTERS = 10, 2000  # that are searched for, the last ones; guesses
-BLOCK_LINES = 5  # of code, behind the lines of the blocks that they stand in; by decision 0039
+PROSE_LINES, QUERY_CHARACTERS = 10, 2000  # that are searched for, the last ones; guesses
+CODE_LINES = 5  # that are searched for, behind those of the blocks around them; decision 0039
 STOP_CHARACTERS = 200  # of the line behind the cursor; a guess
 CHARACTERS_A_TOKEN = 12  # more than texts have, so that megabytes are cut before they are counted
 
@@ -102,19 +100,20 @@ class CompletionPrompt:
             return suffix not in (".md", ".markdown", ".rst", ".txt", ".html", ".htm")
         return bool(re.search(r"(?m)[;:{}()\]=]$", self.before))
 
-    def queries(self) -> list[str]:
-        """Return what chunks are searched for by: the last ten lines, and of code the block, too.
+    def query(self) -> str:
+        """Return what chunks are searched for by.
 
-        The block is the last five lines behind those that begin a block around the cursor, such as
-        the lines of its class and its function. Blank lines do not count.
+        Of code it is the last five lines, behind those that begin a block around the cursor, such
+        as the lines of its class and its function. Of prose it is the last ten lines. Blank lines
+        do not count.
         """
         lines = [line for line in self.before.splitlines() if line.strip()]
-        found = [lines[-QUERY_LINES:]]
         if self.is_code:
-            last = range(len(lines))[-BLOCK_LINES:]
-            found.append([lines[row] for row in sorted({*_block_beginnings(lines), *last})])
-        texts = ["\n".join(some)[-QUERY_CHARACTERS:] for some in found]
-        return list(dict.fromkeys(texts))
+            last = range(len(lines))[-CODE_LINES:]
+            lines = [lines[row] for row in sorted({*_block_beginnings(lines), *last})]
+        else:
+            lines = lines[-PROSE_LINES:]
+        return "\n".join(lines)[-QUERY_CHARACTERS:]
 
     def tail(self, n_tokens: int, count: Callable[[str], int]) -> str:
         """Return the last lines that have at most so many tokens, and the last one in any case.
@@ -203,10 +202,10 @@ def prepare_completion(
     stop = fields.pop("stop", ())
     check_stop(stop)
     stop = [*stop, *prompt.stops()]
-    selector = fields.get("selector") or engine.options.selector
-    several = take_several_queries(ChoiceOptions(selector=selector), engine.learning)
-    fields = {"queries": prompt.queries()[: None if several else 1], **fields, "mode": mode}
-    request = AnswerRequest.of(tail, {**fields, **({"stop": stop} if stop else {})})
+    request = AnswerRequest.of(
+        tail,
+        {"queries": [prompt.query()], **fields, "mode": mode, **({"stop": stop} if stop else {})},
+    )
     return writer, request
 
 

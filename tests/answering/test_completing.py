@@ -1,11 +1,10 @@
 """A text that goes on: what is read of it, what is read beside it, and where it ends."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
-from sift_core import ChoiceOptions, InvalidInputError
+from sift_core import InvalidInputError
 from sift_core.answering.completing import (
     CompletionPrompt,
     block_end,
@@ -15,7 +14,6 @@ from sift_core.answering.completing import (
 )
 from sift_core.answering.model.text_model import RawText
 from sift_core.errors import SiftError
-from sift_core.selection.baselines import NearestNeighborSelector
 from tests.engines import engine_of
 
 FILE = "def count(boxes):\n    return len(boxes)\n\n\ndef fold(table):\n    return half(table)\n"
@@ -167,7 +165,7 @@ LINES = [line for line in METHOD.split("\n") if line]
 
 
 @pytest.mark.parametrize(
-    ("n_lines", "block"),
+    ("n_lines", "rows"),
     [
         (len(LINES), [1, 3, 7, *range(8, 13)]),
         (7, [1, 2, 3, 4, 5, 6]),
@@ -175,25 +173,14 @@ LINES = [line for line in METHOD.split("\n") if line]
         (1, [0]),
     ],
 )
-def test_code_is_searched_for_by_its_last_lines_and_by_the_blocks_around_them(n_lines, block):
-    lines = LINES[:n_lines]
-    queries = CompletionPrompt(before="\n".join(lines), path="shelf.py").queries()
-    last, of_block = "\n".join(lines[-10:]), "\n".join(lines[row] for row in block)
-    assert queries == list(dict.fromkeys([last, of_block]))
+def test_code_is_searched_for_by_its_last_lines_and_the_blocks_around_them(n_lines, rows):
+    before = "\n\n".join(LINES[:n_lines])
+    query = CompletionPrompt(before=before, path="shelf.py").query()
+    assert query == "\n".join(LINES[row] for row in rows)
 
 
 def test_prose_is_searched_for_by_its_last_lines():
-    assert CompletionPrompt(before=METHOD, path="a.md").queries() == ["\n".join(LINES[-10:])]
-
-
-def test_a_selector_of_one_query_is_asked_for_the_last_lines(small_lm):
-    engine = engine_over(
-        CHUNKS, small_lm, options=ChoiceOptions(selector=NearestNeighborSelector())
-    )
-    prompt = CompletionPrompt(before=METHOD)
-    assert prepare_completion(engine, prompt)[1].queries == prompt.queries()[:1]
-    one = replace(engine, options=ChoiceOptions())
-    assert prepare_completion(one, prompt)[1].queries == prompt.queries()
+    assert CompletionPrompt(before=METHOD, path="a.md").query() == "\n".join(LINES[-10:])
 
 
 @pytest.mark.parametrize(
