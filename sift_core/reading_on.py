@@ -26,7 +26,12 @@ from sift_core.types import CandidatePool
 
 
 def read_on(
-    source: CandidateSource, chosen: Chosen, options: ChoiceOptions, *, filter: Any = None
+    source: CandidateSource,
+    chosen: Chosen,
+    options: ChoiceOptions,
+    *,
+    room: int | None = None,
+    filter: Any = None,
 ) -> Chosen:
     """Return a choice of which half of the chunks are those that follow the other half.
 
@@ -47,6 +52,7 @@ def read_on(
         source: Where the candidates came from.
         chosen: The choice.
         options: What it obeyed. The result obeys `n_select` and `max_tokens`, too.
+        room: Tokens that all chunks may have, if `max_tokens` is not less. Default: any number.
         filter: As for `search`.
     """
     timings = dict(chosen.timings)
@@ -54,14 +60,19 @@ def read_on(
         fetch = _fetch(source, chosen, options, filter)
         if fetch is not None:
             try:
-                chosen = _joined(chosen, source.fetch(**fetch), options)
+                chosen = _joined(chosen, source.fetch(**fetch), options, room)
             except CandidateSourceError as error:
                 _warn(error)
     return replace(chosen, timings=timings)
 
 
 async def aread_on(
-    source: CandidateSource, chosen: Chosen, options: ChoiceOptions, *, filter: Any = None
+    source: CandidateSource,
+    chosen: Chosen,
+    options: ChoiceOptions,
+    *,
+    room: int | None = None,
+    filter: Any = None,
 ) -> Chosen:
     """Return what `read_on` returns, without blocking the event loop."""
     timings = dict(chosen.timings)
@@ -70,7 +81,7 @@ async def aread_on(
         if fetch is not None:
             try:
                 found = await source.afetch(**fetch)
-                chosen = await asyncio.to_thread(_joined, chosen, found, options)
+                chosen = await asyncio.to_thread(_joined, chosen, found, options, room)
             except CandidateSourceError as error:
                 _warn(error)
     return replace(chosen, timings=timings)
@@ -116,13 +127,16 @@ def _kept(chosen: Chosen, options: ChoiceOptions) -> Chosen:
     return chosen.first((options.n_select + 1) // 2)
 
 
-def _joined(chosen: Chosen, found: CandidatePool, options: ChoiceOptions) -> Chosen:
+def _joined(
+    chosen: Chosen, found: CandidatePool, options: ChoiceOptions, room: int | None
+) -> Chosen:
     """Return the choice with what follows its chunks joined to them, as far as limits allow."""
     kept, count = _kept(chosen, options), options.count_tokens or estimated_tokens
     known, passages = set(kept.chunks.chunk_keys), list(kept.passages)
-    n_left, tokens_left = options.n_select - len(passages), math.inf
-    if options.max_tokens is not None:
-        tokens_left = options.max_tokens - sum(map(count, kept.chunks.texts))
+    n_left, limits = options.n_select - len(passages), (options.max_tokens, room)
+    tokens_left = min((limit for limit in limits if limit is not None), default=math.inf)
+    if tokens_left < math.inf:
+        tokens_left -= sum(map(count, kept.chunks.texts))
     for i, passage in enumerate(kept.passages):
         following = _with_following(chosen.pool, passage, found, options)
         if not n_left or following is None:

@@ -251,6 +251,8 @@ def first_choice_arguments(
     answerer: InContextAnswerer,
     options: ChoiceOptions,
     learning: LearningOptions,
+    *,
+    joins: bool = False,
 ) -> dict[str, Any]:
     """Return the arguments of `search` and `choose` for the first choice of a question.
 
@@ -262,6 +264,7 @@ def first_choice_arguments(
         answerer: Counts tokens, and says how many the window has left.
         options: What the choice obeys where the request does not say it.
         learning: What the choice of lessons obeys.
+        joins: Whether chunks are joined even without `merge_neighbors`. Default: they are not.
     """
     options = request.choice_options(options)
     if request.mode is AnswerMode.FINE_TUNE:
@@ -269,7 +272,7 @@ def first_choice_arguments(
         return {"options": replace(lessons, n_candidates=options.n_candidates)}
     return {
         "options": replace(options, count_tokens=options.count_tokens or answerer.size),
-        "room": answerer.room_beside(query) if options.merge_neighbors else None,
+        "room": answerer.room_beside(query) if joins or options.merge_neighbors else None,
     }
 
 

@@ -217,7 +217,7 @@ class AnswerEngine:
         arguments = self._first_choice(request, query)
         chosen = search(source, request.searched(query), filter=request.filter, **arguments)
         if self.read_on and request.mode is not AnswerMode.FINE_TUNE:
-            chosen = read_on(source, chosen, arguments["options"], filter=request.filter)
+            chosen = read_on(source, chosen, filter=request.filter, **arguments)
         return self._choice(request, query, chosen, timings)
 
     async def achoose(self, question: str | AnswerRequest, **options: Any) -> Choice:
@@ -233,7 +233,7 @@ class AnswerEngine:
         arguments = await asyncio.to_thread(self._first_choice, request, query)
         chosen = await asearch(source, request.searched(query), filter=request.filter, **arguments)
         if self.read_on and request.mode is not AnswerMode.FINE_TUNE:
-            chosen = await aread_on(source, chosen, arguments["options"], filter=request.filter)
+            chosen = await aread_on(source, chosen, filter=request.filter, **arguments)
         return await asyncio.to_thread(self._choice, request, query, chosen, timings)
 
     def choose_from(
@@ -355,7 +355,9 @@ class AnswerEngine:
 
     def _first_choice(self, request: AnswerRequest, query: Query) -> dict[str, Any]:
         answerer = self.answerer_for(request)
-        return first_choice_arguments(request, query, answerer, self.options, self.learning)
+        return first_choice_arguments(
+            request, query, answerer, self.options, self.learning, joins=self.read_on
+        )
 
     def _choice(
         self,

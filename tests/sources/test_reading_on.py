@@ -125,6 +125,15 @@ def test_no_more_tokens_are_read_than_allowed(source, corpus):
     assert found.chunks.texts == (f"{text_at(1, 2)}\n{text_at(1, 3)}", text_at(5, 5))
 
 
+def test_no_more_tokens_are_read_than_there_is_room_for(source, corpus):
+    options = options_of(4, count_tokens=len)
+    chosen = search(source, query_near(corpus, 12, 55), options)
+    found = read_on(source, chosen, options, room=60)
+    assert found.chunks.texts == (f"{text_at(1, 2)}\n{text_at(1, 3)}", text_at(5, 5))
+    found = read_on(source, chosen, options, room=30)
+    assert found.chunks.texts == (text_at(1, 2), text_at(5, 5))  # the caller takes what fits
+
+
 @pytest.mark.parametrize(
     ("make", "options"),
     [
