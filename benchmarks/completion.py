@@ -10,8 +10,11 @@ collection. Each arm continues the last 512 tokens before a body as `sift comple
 chunks where it reads. No chunk has text from behind the cursor in the same file; `--leave-out
 directory` also leaves out the file's own directory.
 
+"nearest" has the four chunks nearest to the last ten lines, as any retriever. "nearest+next" and
+"sift" search for code by its block and read the chunks that follow; so do the arms with "sift".
+
 The docstring of a body stands before the cursor. Wheels have no tests. Another function may have
-the same body: in the packages none of 12 drawn bodies has such a copy, and 5 of 180 do (60 each).
+the same body: 5 of 180 that were drawn from the packages with seed 0 have such a copy.
 
 Measured are bits per byte and the share of next tokens that are right, of the body; whether the
 next line, and the next three, would be written exactly; how similar the line that is written is to
