@@ -28,11 +28,11 @@ def may_be_read(*, before: str, shown: str, after: str, path: str | None) -> Kee
         after: The text behind the cursor; empty if unknown.
         path: The file's path; None if unknown.
     """
-    before, shown, after = _joined(before), _joined(shown), _joined(after)
+    before, shown, after = _comparable(before), _comparable(shown), _comparable(after)
     whole, marks = before + shown + after, _marks_of(after)
 
     def keep(text: str, metadata: Mapping[str, Any]) -> bool:
-        body, source = _joined(text).strip(), document_of(metadata)
+        body, source = _comparable(text).strip(), document_of(metadata)
         own = path is not None and _is_same_file(path, source)
         if not own and after and _may_be_same_file(path, source):
             own = body in whole or not marks.isdisjoint(_lines_and_pairs(body))
@@ -61,8 +61,8 @@ def _may_be_same_file(path: str | None, source: str | None) -> bool:
     return path is None or source is None or _known_parts(path) == [PurePath(source).name]
 
 
-def _joined(text: str) -> str:
-    """Return a text as chunks that were joined spell it: no returns, one blank line for several."""
+def _comparable(text: str) -> str:
+    """Return a text as joined chunks spell it: without returns, one blank line for several."""
     return _BLANK_LINES.sub("\n\n", text.replace("\r\n", "\n"))
 
 

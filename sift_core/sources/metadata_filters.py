@@ -106,10 +106,10 @@ def missing_keys_message(conditions: Conditions, metadata: Sequence[Metadata]) -
 
 def _passes(metadata: Metadata, key: str, paths: Sequence[Steps], values: Sequence[Any]) -> bool:
     """Return whether a document has one of the values where one of the paths leads."""
-    if len(paths[0]) == 1 and not any(outer in metadata for outer in METADATA_KEYS):
-        own = metadata.get(paths[0][0][1])  # the usual case, at once
-        if isinstance(own, str | int):
-            return any(_same(own, value) for value in values)
+    own = metadata.get(key)
+    is_plain = len(paths[0]) == 1 and not any(outer in metadata for outer in METADATA_KEYS)
+    if is_plain and isinstance(own, str | int):  # the usual case, at once
+        return any(_same(own, value) for value in values)
     return any(_same(found, value) for found in _all_found(metadata, paths) for value in values)
 
 
