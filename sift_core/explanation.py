@@ -170,12 +170,17 @@ class Chosen(Selection):
         chosen first. Its metadata names all of them under "chunks".
         """
         taken = self.pool.take(self.positions)
-        if not any(passage.is_joined for passage in self.passages):
+        if all(len(passage.rows) == 1 for passage in self.passages):
             return taken
         return replace(
             taken,
             texts=[passage.text for passage in self.passages],
-            metadata=[passage_metadata(self.pool, one) for one in self.passages],
+            metadata=[
+                passage_metadata(self.pool, one)
+                if len(one.rows) > 1
+                else self.pool.metadata[one.first]
+                for one in self.passages
+            ],
         )
 
     @cached_property
@@ -192,7 +197,7 @@ class Chosen(Selection):
         picks = []
         for i, (row, passage) in enumerate(zip(rows.tolist(), self.passages, strict=True)):
             score = pool.scores[row] if pool.scores else None
-            chunks = passage_metadata(pool, passage)["chunks"] if passage.is_joined else ()
+            chunks = passage.rows if len(passage.rows) > 1 else ()
             pick = Pick(
                 row=row,
                 similarity=float(pool.similarities[row]),
@@ -201,7 +206,7 @@ class Chosen(Selection):
                 redundancy=redundancy[i],
                 gain=gains[i],
                 variance=float(self.variances[i + 1]),
-                chunks=tuple(chunks),
+                chunks=tuple(pool.document_ids[one] for one in chunks),
                 shares=shares[i],
                 reached_from=reached_from[i],
                 reached_by=reached_by[i],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -26,19 +26,11 @@ class Passage:
         first: The one of them that was chosen first.
         text: The chunks' text. What a splitter trimmed between two is a blank line, or a new line
             where that was one character.
-        added: Metadata of a passage that goes on with chunks which are no candidates. Default: it
-            has candidates alone.
     """
 
     rows: tuple[int, ...]
     first: int
     text: str
-    added: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_joined(self) -> bool:
-        """Whether the passage is of more than one chunk."""
-        return len(self.rows) > 1 or bool(self.added)
 
 
 def passages_of(
@@ -196,14 +188,11 @@ class _Joining:
 def passage_metadata(pool: CandidatePool, passage: Passage) -> Metadata:
     """Return the metadata of the chunk that a passage begins with, up to where it ends.
 
-    "chunks" has the ids of all its chunks, in reading order, if they are several.
+    "chunks" has the ids of all its chunks, in reading order.
     """
-    if not passage.is_joined:
-        return pool.metadata[passage.first]
     begins, ends = pool.metadata[passage.rows[0]], pool.metadata[passage.rows[-1]]
     where = {key: ends[key] for key in ("end", "last_page") if key in begins and key in ends}
-    ids = [pool.document_ids[row] for row in passage.rows]
-    return {**begins, **where, "chunks": ids, **passage.added}
+    return {**begins, **where, "chunks": [pool.document_ids[row] for row in passage.rows]}
 
 
 def single_passages(texts: Sequence[str], selection: Selection) -> list[Passage]:

@@ -1,4 +1,4 @@
-"""Reading on: beside a chosen chunk, the one that follows it in its document.
+"""Reading on: a choice among the chunks that follow what is like the question.
 
 A text before a cursor is like the text before a copy of what comes next. So the copy stands in the
 chunk behind the one that is found.
@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from sift_core.checks import warn
+from sift_core.choice import choose_checked
 from sift_core.errors import CandidateSourceError, ReadAloneWarning
 from sift_core.explanation import Chosen
 from sift_core.options import ChoiceOptions
-from sift_core.passages import Passage, passages_of
+from sift_core.passages import passages_of
 from sift_core.places import place_of
 from sift_core.progress import timed
 from sift_core.protocols import CandidateSource
@@ -23,6 +28,10 @@ from sift_core.sources.contract import LexicalFetching
 from sift_core.sources.metadata_filters import both, filter_for, innermost
 from sift_core.token_estimate import estimated_tokens
 from sift_core.types import CandidatePool
+
+N_FOLLOWED = 24  # candidates whose next chunks are fetched; 8, 16 and 32 find less or no more
+
+Fetch: TypeAlias = Mapping[str, Any]
 
 
 def read_on(
@@ -33,13 +42,15 @@ def read_on(
     room: int | None = None,
     filter: Any = None,
 ) -> Chosen:
-    """Return a choice of which half of the chunks are those that follow the other half.
+    """Return a choice among the most relevant candidates with the chunks that follow them.
 
-    The first half of `n_select` chunks is kept, rounded up. Each is joined with the chunk that
-    begins where it ends, if the store has one. The next choices fill what is left.
+    Each of the 24 most relevant candidates is joined with the chunk that begins where it ends. It
+    is as relevant as before, and has the embedding of what follows. So near-copies whose next
+    chunks differ are no near-copies. `n_select` counts both chunks; an odd one is left out.
 
-    A choice stays as it is if its chunks have no "start" and "end", as `sift index` writes them. So
-    it does with `max_per_document`, and where the store is not of this library.
+    The choice stays as it is if nothing follows, as chunks have no "start" and "end" in their
+    metadata, which `sift index` writes. So it does with `max_per_document` or an `n_select` of 1,
+    and where the store is not of this library.
 
     If the store refuses the fetch, the choice stays as it is, and a `ReadAloneWarning` says why. A
     Qdrant server may demand indexes of the metadata.
@@ -51,16 +62,19 @@ def read_on(
     Args:
         source: Where the candidates came from.
         chosen: The choice.
-        options: What it obeyed. The result obeys `n_select` and `max_tokens`, too.
-        room: Tokens that all chunks may have, if `max_tokens` is not less. Default: any number.
+        options: What it obeyed.
+        room: Tokens that are free for chunks. A chunk is read alone if it and the next have more,
+            or more than `max_tokens`. Default: any number.
         filter: As for `search`.
     """
     timings = dict(chosen.timings)
     with timed(timings, "read_on"):
-        fetch = _fetch(source, chosen, options, filter)
+        leaders = _leaders(chosen)
+        fetch = _fetch(source, leaders, chosen, options, filter)
         if fetch is not None:
             try:
-                chosen = _joined(chosen, source.fetch(**fetch), options, room)
+                found = source.fetch(**fetch)
+                chosen = _chosen_again(chosen, leaders, found, options, room)
             except CandidateSourceError as error:
                 _warn(error)
     return replace(chosen, timings=timings)
@@ -77,29 +91,44 @@ async def aread_on(
     """Return what `read_on` returns, without blocking the event loop."""
     timings = dict(chosen.timings)
     with timed(timings, "read_on"):
-        fetch = _fetch(source, chosen, options, filter)
+        leaders = _leaders(chosen)
+        fetch = _fetch(source, leaders, chosen, options, filter)
         if fetch is not None:
             try:
                 found = await source.afetch(**fetch)
-                chosen = await asyncio.to_thread(_joined, chosen, found, options, room)
+                again = (chosen, leaders, found, options, room)
+                chosen = await asyncio.to_thread(_chosen_again, *again)
             except CandidateSourceError as error:
                 _warn(error)
     return replace(chosen, timings=timings)
 
 
+def _leaders(chosen: Chosen) -> CandidatePool:
+    """Return the most relevant candidates, best first, with their relevance."""
+    pool = chosen.pool
+    relevance = pool.similarities if chosen.relevance is None else chosen.relevance
+    best = np.atleast_2d(relevance).max(axis=0) if len(pool) else pool.similarities
+    order = np.argsort(-best, kind="stable")[:N_FOLLOWED]
+    return replace(pool, relevance=best).take(order)
+
+
 def _fetch(
-    source: CandidateSource, chosen: Chosen, options: ChoiceOptions, filter: Any
-) -> dict[str, Any] | None:
-    """Return the arguments of the fetch that finds what follows what is kept; None without any.
+    source: CandidateSource,
+    leaders: CandidatePool,
+    chosen: Chosen,
+    options: ChoiceOptions,
+    filter: Any,
+) -> Fetch | None:
+    """Return the arguments of the fetch that finds what follows the leaders; None without any.
 
     It also finds chunks of one document that begin where a chunk of another ends.
     """
-    if options.max_per_document is not None:
+    if options.max_per_document is not None or options.n_select < 2:
         return None
     if not isinstance(innermost(source), LexicalFetching):
         return None  # it may have a kind of filter of its own
     wanted: dict[str, list[tuple[str, int]]] = {}  # by the key that names documents
-    for one in _kept(chosen, options).chunks.metadata:
+    for one in leaders.metadata:
         document, end = place_of(one, options.document_key).document, one.get("end")
         key = next((key for key, value in one.items() if value == document), None)
         if isinstance(document, str) and key is not None and isinstance(end, int):
@@ -123,51 +152,43 @@ def _warn(error: CandidateSourceError) -> None:
     )
 
 
-def _kept(chosen: Chosen, options: ChoiceOptions) -> Chosen:
-    return chosen.first((options.n_select + 1) // 2)
-
-
-def _joined(
-    chosen: Chosen, found: CandidatePool, options: ChoiceOptions, room: int | None
+def _chosen_again(
+    chosen: Chosen,
+    leaders: CandidatePool,
+    found: CandidatePool,
+    options: ChoiceOptions,
+    room: int | None,
 ) -> Chosen:
-    """Return the choice with what follows its chunks joined to them, as far as limits allow."""
-    kept, count = _kept(chosen, options), options.count_tokens or estimated_tokens
-    known, passages = set(kept.chunks.chunk_keys), list(kept.passages)
-    n_left, limits = options.n_select - len(passages), (options.max_tokens, room)
-    tokens_left = min((limit for limit in limits if limit is not None), default=math.inf)
-    if tokens_left < math.inf:
-        tokens_left -= sum(map(count, kept.chunks.texts))
-    for i, passage in enumerate(kept.passages):
-        following = _with_following(chosen.pool, passage, found, options)
-        if not n_left or following is None:
-            continue
-        joined, key = following
-        cost = count(joined.text) - count(passage.text)
-        if cost <= tokens_left and key not in known:
-            known.add(key)
-            passages[i], n_left, tokens_left = joined, n_left - 1, tokens_left - cost
-    for one in chosen.passages[len(passages) :][:n_left]:
-        tokens_left -= count(one.text)
-        if tokens_left < 0:
-            break
-        passages.append(one)
-    return replace(chosen.first(len(passages)), passages=passages)
+    """Return a choice among the leaders with what follows them; the old one if nothing does."""
+    pool = _with_following(leaders, found, options, room)
+    if pool is leaders:
+        return chosen
+    again = choose_checked(pool, chosen.query, options, room)
+    n_chunks = accumulate(len(one.get("chunks", [""])) for one in again.chunks.metadata)
+    return again.first(sum(n <= options.n_select for n in n_chunks))
 
 
 def _with_following(
-    pool: CandidatePool, passage: Passage, found: CandidatePool, options: ChoiceOptions
-) -> tuple[Passage, tuple[str, str]] | None:
-    """Return a passage with what follows it, and the key of that chunk; None without any."""
-    own = pool.place(passage.rows[0], options.document_key)
-    end = pool.metadata[passage.rows[-1]].get("end")
-    for row in range(len(found)):
-        place = found.place(row, options.document_key)
-        if (place.joinable_text, place.start) != (own.joinable_text, end):
+    leaders: CandidatePool, found: CandidatePool, options: ChoiceOptions, room: int | None
+) -> CandidatePool:
+    """Return the leaders with what follows them; themselves if nothing does."""
+    count = options.count_tokens or estimated_tokens
+    limit = min((one for one in (options.max_tokens, room) if one is not None), default=math.inf)
+    places = [found.place(row, options.document_key) for row in range(len(found))]
+    row_at = {(place.joinable_text, place.start): row for row, place in enumerate(places)}
+    texts, metadata = list(leaders.texts), list(leaders.metadata)
+    embeddings = leaders.embeddings.copy()
+    has_any = False
+    for i, about in enumerate(leaders.metadata):
+        own = leaders.place(i, options.document_key)
+        row = row_at.get((own.joinable_text, about.get("end")))
+        if own.joinable_text is None or row is None or not found.embeddings[row].any():
             continue
-        touching = passages_of([passage.text, found.texts[row]], [own, place], [0, 1])
-        if len(touching) == 1:
-            ids = [*(pool.document_ids[one] for one in passage.rows), found.document_ids[row]]
-            where = {"end": found.metadata[row].get("end"), "chunks": ids}
-            joined = replace(passage, text=touching[0].text, added=where)
-            return joined, found.chunk_keys[row]
-    return None
+        touching = passages_of([texts[i], found.texts[row]], [own, places[row]], [0, 1])
+        if len(touching) == 1 and (limit == math.inf or count(touching[0].text) <= limit):
+            ids = [leaders.document_ids[i], found.document_ids[row]]
+            metadata[i] = {**about, "end": found.metadata[row].get("end"), "chunks": ids}
+            texts[i], embeddings[i], has_any = touching[0].text, found.embeddings[row], True
+    if not has_any:
+        return leaders
+    return replace(leaders, texts=texts, metadata=metadata, embeddings=embeddings)

@@ -190,6 +190,10 @@ class Choice:
     refuses: bool = False
     searched_for: tuple[str, ...] = ()
 
+    def with_read(self, read: Chosen) -> Choice:
+        """Return the choice with other chunks to read, and the seconds that these took."""
+        return replace(self, read=read, timings={**read.timings, **self.timings})
+
     @cached_property
     def unrelated_cosine(self) -> float:
         """Cosine of unrelated candidates; 0 if there are too few to show it."""

@@ -80,8 +80,8 @@ class AnswerEngine:
             questions together and for the current one alone; "model" rewrites it; a function of
             history and question returns your own texts; None searches for the question as typed.
             Default: "join".
-        read_on: Whether half of the chunks that are read are those which follow the other half in
-            their documents, as `read_on` of `sift_core.reading_on` says. Default: off.
+        read_on: Whether chunks are read with those that follow them in their documents, and chosen
+            by these (`sift_core.reading_on`). Default: off.
         generator: Writes the texts: a `VllmGenerator`, or an `OpenAIGenerator`, with which nothing
             is learned. A `language_model` beside that scores texts. Default: the language model.
 
@@ -216,9 +216,11 @@ class AnswerEngine:
             query = request.query(embedder)
         arguments = self._first_choice(request, query)
         chosen = search(source, request.searched(query), filter=request.filter, **arguments)
-        if self.read_on and request.mode is not AnswerMode.FINE_TUNE:
-            chosen = read_on(source, chosen, filter=request.filter, **arguments)
-        return self._choice(request, query, chosen, timings)
+        choice = self._choice(request, query, chosen, timings)
+        if self.read_on and choice.read is not None:
+            read = read_on(source, choice.read, filter=request.filter, **arguments)
+            choice = choice.with_read(read)
+        return choice
 
     async def achoose(self, question: str | AnswerRequest, **options: Any) -> Choice:
         """Return what `choose` returns; embedding and selection run in other threads."""
@@ -232,9 +234,11 @@ class AnswerEngine:
             query = await asyncio.to_thread(request.query, embedder)
         arguments = await asyncio.to_thread(self._first_choice, request, query)
         chosen = await asearch(source, request.searched(query), filter=request.filter, **arguments)
-        if self.read_on and request.mode is not AnswerMode.FINE_TUNE:
-            chosen = await aread_on(source, chosen, filter=request.filter, **arguments)
-        return await asyncio.to_thread(self._choice, request, query, chosen, timings)
+        choice = await asyncio.to_thread(self._choice, request, query, chosen, timings)
+        if self.read_on and choice.read is not None:
+            read = await aread_on(source, choice.read, filter=request.filter, **arguments)
+            choice = choice.with_read(read)
+        return choice
 
     def choose_from(
         self,

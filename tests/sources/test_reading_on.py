@@ -16,7 +16,8 @@ from sift_core.types import Query
 from tests.sources import stores
 
 LENGTH, A_FILE = 20, 10  # characters of a chunk, chunks of a file
-FOUND = [12, 13, 19, 55, 102]  # rows that are looked for
+FOUND = [12, 19, 55, 102]  # rows that are looked for; 19 is the last of its file
+COPY = 72  # a near-copy of the first, before another chunk
 KINDS = [
     "in memory, called",
     "in memory, awaited",
@@ -33,6 +34,10 @@ def text_at(file, i):
     return f"file {file}, part {i}:".ljust(LENGTH - 1, ".")  # a line break ends it
 
 
+def both_at(file, i):
+    return f"{text_at(file, i)}\n{text_at(file, i + 1)}"
+
+
 @pytest.fixture(scope="module")
 def corpus():
     corpus = stores.make_corpus()
@@ -45,13 +50,12 @@ def corpus():
     embeddings[:, : len(FOUND)] = 0  # the rows that are looked for are unlike all others
     for i, row in enumerate(FOUND):
         embeddings[row] = np.eye(stores.D)[i]
+        embeddings[row + 1, i] = 0.7  # what follows one is a little like it
+    embeddings[COPY] = embeddings[FOUND[0]] + 0.05 * embeddings[COPY]
+    embeddings[COPY + 1, 0] = 0.7
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-    return replace(
-        corpus,
-        embeddings=embeddings,
-        texts=[text_at(*place) for place in places],
-        metadata=metadata,
-    )
+    texts = [text_at(*place) for place in places]
+    return replace(corpus, embeddings=embeddings, texts=texts, metadata=metadata)
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +72,15 @@ def options_of(n_select, **options):
     return ChoiceOptions(n_select=n_select, words=0, **options)
 
 
-def read(source, corpus, rows, n_select, *, filter=None, **options):
+def read(source, corpus, rows, n_select, *, filter=None, room=None, **options):
     options = options_of(n_select, **options)
     chosen = search(source, query_near(corpus, *rows), options, filter=filter)
-    return chosen, read_on(source, chosen, options, filter=filter)
+    return chosen, read_on(source, chosen, options, filter=filter, room=room)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_half_of_what_is_read_follows_the_other_half(kind, corpus, tmp_path):
-    query, options = query_near(corpus, 12, 55), options_of(4)
+def test_chunks_are_read_with_those_that_follow_them(kind, corpus, tmp_path):
+    query, options = query_near(corpus, 55, 102), options_of(4)
     with stores.opened(kind, corpus, tmp_path) as store:
         if store.loop is None:
             chosen = search(store.source, query, options)
@@ -85,59 +89,57 @@ def test_half_of_what_is_read_follows_the_other_half(kind, corpus, tmp_path):
             chosen = search(stores.in_memory(corpus), query, options)
             call = aread_on(store.source, chosen, options)
             found = asyncio.run_coroutine_threadsafe(call, store.loop).result(timeout=300)
-    assert chosen.chunks.texts[:2] == (text_at(1, 2), text_at(5, 5))
-    assert found.chunks.texts == (
-        f"{text_at(1, 2)}\n{text_at(1, 3)}",
-        f"{text_at(5, 5)}\n{text_at(5, 6)}",
-    )
+    assert chosen.chunks.texts[:2] == (text_at(5, 5), text_at(10, 2))
+    assert found.chunks.texts == (both_at(5, 5), both_at(10, 2))
     first = found.chunks.metadata[0]
-    assert (first["source"], first["start"], first["end"]) == ("1.py", 40, 80)
+    assert (first["source"], first["start"], first["end"]) == ("5.py", 100, 140)
     assert len(first["chunks"]) == 2
-    assert found.picks[0].chunks == tuple(first["chunks"])
     assert found.timings["read_on"] > 0
 
 
-def test_the_next_choices_fill_what_nothing_follows(source, corpus):
-    chosen, found = read(source, corpus, [19, 55, 102], 4)  # 19 is the last of its file
-    assert chosen.chunks.texts[:3] == (text_at(1, 9), text_at(5, 5), text_at(10, 2))
-    assert found.chunks.texts == (
-        text_at(1, 9),
-        f"{text_at(5, 5)}\n{text_at(5, 6)}",
-        text_at(10, 2),
-    )
-    assert list(found.variances) == list(chosen.variances[:4])
+def test_near_copies_are_both_read_if_what_follows_them_differs(source, corpus):
+    chosen, found = read(source, corpus, [12], 4)
+    assert text_at(7, 2) not in chosen.chunks.texts
+    assert set(found.chunks.texts) == {both_at(1, 2), both_at(7, 2)}
 
 
-def test_what_is_chosen_already_is_not_read_again(source, corpus):
-    _, found = read(source, corpus, [12, 13], 4)
-    assert found.chunks.texts[:2] == (text_at(1, 2), f"{text_at(1, 3)}\n{text_at(1, 4)}")
-    assert len(found.chunks) == 3
+def test_near_copies_are_read_once_if_what_follows_them_is_the_same(corpus):
+    embeddings = corpus.embeddings.copy()
+    embeddings[COPY + 1] = embeddings[13]
+    _, found = read(stores.in_memory(replace(corpus, embeddings=embeddings)), corpus, [12], 4)
+    assert found.chunks.texts[0] == both_at(1, 2)
+    assert both_at(7, 2) not in found.chunks.texts
+    assert [one.document_id for one in found.left_out] == [str(corpus.ids[COPY])]
 
 
-def test_one_chunk_has_no_room_for_another(source, corpus):
-    _, found = read(source, corpus, [12], 1)
-    assert found.chunks.texts == (text_at(1, 2),)
+def test_a_chunk_that_nothing_follows_is_read_alone(source, corpus):
+    _, found = read(source, corpus, [19, 55, 102], 4)
+    assert found.chunks.texts == (text_at(1, 9), both_at(5, 5))  # a third would have two more
 
 
-def test_no_more_tokens_are_read_than_allowed(source, corpus):
-    _, found = read(source, corpus, [12, 55], 4, max_tokens=60, count_tokens=len)
-    # Two chunks have 38 characters, and what follows adds 20 to one of them.
-    assert found.chunks.texts == (f"{text_at(1, 2)}\n{text_at(1, 3)}", text_at(5, 5))
+@pytest.mark.parametrize(("n_select", "n_read"), [(2, 1), (3, 1), (5, 2)])
+def test_an_odd_chunk_is_left_out(source, corpus, n_select, n_read):
+    _, found = read(source, corpus, [55, 102], n_select)
+    assert found.chunks.texts == (both_at(5, 5), both_at(10, 2))[:n_read]
 
 
-def test_no_more_tokens_are_read_than_there_is_room_for(source, corpus):
-    options = options_of(4, count_tokens=len)
-    chosen = search(source, query_near(corpus, 12, 55), options)
-    found = read_on(source, chosen, options, room=60)
-    assert found.chunks.texts == (f"{text_at(1, 2)}\n{text_at(1, 3)}", text_at(5, 5))
-    found = read_on(source, chosen, options, room=30)
-    assert found.chunks.texts == (text_at(1, 2), text_at(5, 5))  # the caller takes what fits
+@pytest.mark.parametrize("limit", [{"max_tokens": 60}, {"room": 60}])
+def test_two_chunks_that_fit_are_joined(source, corpus, limit):
+    _, found = read(source, corpus, [55, 102], 4, count_tokens=len, **limit)
+    assert found.chunks.texts[0] == both_at(5, 5)
+
+
+@pytest.mark.parametrize("limit", [{"max_tokens": 30}, {"room": 30}])
+def test_two_chunks_that_do_not_fit_are_not_joined(source, corpus, limit):
+    _, found = read(source, corpus, [55, 102], 4, count_tokens=len, **limit)
+    assert found.chunks.texts[0] == text_at(5, 5)
 
 
 @pytest.mark.parametrize(
     ("make", "options"),
     [
         (lambda source, corpus: source, {"max_per_document": 1}),
+        (lambda source, corpus: source, {"n_select": 1}),
         (lambda source, corpus: stores.Fetching(source), {}),
         (
             lambda source, corpus: InMemorySource(
@@ -146,27 +148,28 @@ def test_no_more_tokens_are_read_than_there_is_room_for(source, corpus):
             {},
         ),
     ],
-    ids=["max_per_document", "another library's store", "no places"],
+    ids=["max_per_document", "one chunk", "another library's store", "no places"],
 )
 def test_a_choice_stays_as_it_is_where_nothing_can_be_read_on(source, corpus, make, options):
-    chosen, found = read(make(source, corpus), corpus, [12, 55], 4, **options)
+    options = {"n_select": 4, **options}
+    chosen, found = read(make(source, corpus), corpus, [12, 55], **options)
     assert found.chunks.texts == chosen.chunks.texts
-    assert len(found) == 4
+    assert len(found) == options["n_select"]
 
 
 def test_what_a_filter_leaves_out_is_not_read(source, corpus):
-    _, found = read(source, corpus, [12], 2, filter=lambda metadata: metadata["parity"] == 0)
-    assert found.chunks.texts[0] == text_at(1, 2)
+    _, found = read(source, corpus, [102], 2, filter=lambda metadata: metadata["parity"] == 0)
+    assert found.chunks.texts[0] == text_at(10, 2)
     assert len(found.chunks) == 2
 
 
 def test_a_filter_of_qdrant_holds_too(corpus):
     with stores.qdrant_in_memory(corpus) as client:
         source = stores.QdrantSource(client, stores.NAME, embedder_name=stores.MODEL)
-        _, found = read(source, corpus, [12], 2, filter=stores.parity_filter(0))
-        assert found.chunks.texts[0] == text_at(1, 2)
-        _, found = read(source, corpus, [12], 2)
-        assert found.chunks.texts == (f"{text_at(1, 2)}\n{text_at(1, 3)}",)
+        _, found = read(source, corpus, [102], 2, filter=stores.parity_filter(0))
+        assert found.chunks.texts[0] == text_at(10, 2)
+        _, found = read(source, corpus, [102], 2)
+        assert found.chunks.texts == (both_at(10, 2),)
 
 
 @pytest.mark.parametrize(
@@ -182,18 +185,9 @@ def test_sources_around_qdrant_are_asked_as_it_is(corpus, around):
     with stores.qdrant_in_memory(corpus) as client:
         source = around(stores.QdrantSource(client, stores.NAME, embedder_name=stores.MODEL))
         assert filter_for(source, {"start": 40}) == filter_for(source.wrapped_source, {"start": 40})
-        _, found = read(source, corpus, [12, 55], 4)
-    assert found.chunks.texts[0] == f"{text_at(1, 2)}\n{text_at(1, 3)}"
+        _, found = read(source, corpus, [102, 55], 4)
+    assert found.chunks.texts[0] == both_at(10, 2)
     assert (text_at(5, 6) in found.chunks.texts[1]) == (not isinstance(source, FilteredSource))
-
-
-def test_a_joined_passage_goes_on_too(source, corpus):
-    options = options_of(4, merge_neighbors=True)
-    query = query_near(corpus, 12, 13, 55)
-    found = read_on(source, chosen := search(source, query, options), options)
-    assert chosen.chunks.texts[0] == f"{text_at(1, 2)}\n{text_at(1, 3)}"
-    assert found.chunks.texts[0] == f"{text_at(1, 2)}\n{text_at(1, 3)}\n{text_at(1, 4)}"
-    assert len(found.chunks.metadata[0]["chunks"]) == 3
 
 
 def test_what_does_not_touch_is_not_joined(corpus):
@@ -218,7 +212,7 @@ def test_a_store_that_refuses_has_its_chunks_read_alone(corpus, is_awaited):
         corpus.embeddings, corpus.texts, metadata=corpus.metadata, embedder_name=stores.MODEL
     )
     options = options_of(4)
-    chosen = search(source, query_near(corpus, 12, 55), options)
+    chosen = search(source, query_near(corpus, 55, 102), options)
     ask = (lambda *given: asyncio.run(aread_on(*given))) if is_awaited else read_on
     with pytest.warns(ReadAloneWarning, match="not found for 'start'; a Qdrant server"):
         found = ask(source, chosen, options)
