@@ -29,16 +29,17 @@ PACKAGES = {
         "388d2d6b7e4de75be616f16332cc97ef5b8b0792bdfebfdee958d84a01850f9f",
     ),
 }
+# Not those on which it was decided how to search and choose: llama, mistral, qwen2 and the like.
 CLONES = (
-    "llama mistral qwen2 qwen3 gemma gemma2 phi3 olmo olmo2 stablelm granite cohere starcoder2"
-    " glm4 smollm3 nemotron"
+    "apertus arcee bitnet diffllama ernie4_5 exaone4 glm helium hunyuan_v1_dense jais2 ministral"
+    " olmo3 persimmon phi seed_oss vaultgemma"
 ).split()
 NOTES, MINUTES = "release notes", "minutes"
 NAMES = (*PACKAGES, "transformers", NOTES, MINUTES)
 HANDBOOK = Path(__file__).parents[1] / "examples/harbour/pages"
 N_MINUTES = 12  # held back of 24
 LINES, BYTES = (3, 30), (120, 1500)  # of a body
-SEED = 1  # of the draw of bodies; on those of seed 0 it was decided what is searched for
+N_TUNED = 60  # bodies that are drawn first, on which it was decided how to search and choose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +89,7 @@ def read_collection(
         paths = [root / f"models/{one}/modeling_{one}.py" for one in CLONES]
     files = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
     files = {path: text for path, text in files.items() if not path.endswith("_pb2.py")}
-    return _code(name, files, chunker, n)
+    return _code(name, files, chunker, n, n_tuned=N_TUNED)
 
 
 def _package(name: str, cache: Path) -> Path:
@@ -107,28 +108,34 @@ def _package(name: str, cache: Path) -> Path:
     return folder
 
 
-def _code(name: str, files: dict[str, str], chunker: Chunker, n: int) -> Collection:
-    """Return functions drawn at random; the rest is every file without these functions."""
+def _code(
+    name: str, files: dict[str, str], chunker: Chunker, n: int, *, n_tuned: int = 0
+) -> Collection:
+    """Return n functions drawn at random; the rest is every file without these functions.
+
+    The first `n_tuned` that are drawn stay where they are.
+    """
     found = [(path, *one) for path, text in files.items() for one in _functions(text)]
-    examples: list[Example] = []
+    drawn: list[Example] = []
     spans: dict[str, list[tuple[int, int]]] = {path: [] for path in files}
-    for i in np.random.default_rng(SEED).permutation(len(found)):
+    for i in np.random.default_rng(0).permutation(len(found)):
+        if len(drawn) == n_tuned + n:
+            break
         path, start, body, end = found[i]
         text = files[path]
         is_inside = any(start < b and a < end for a, b in spans[path])
-        if is_inside or any(text[body:end] == one.body for one in examples):
+        if is_inside or any(text[body:end] == one.body for one in drawn):
             continue
-        spans[path].append((start, end))
         before, after = text[:body], text[end:]
-        examples.append(Example(path=path, before=before, body=text[body:end], after=after))
-        if len(examples) == n:
-            break
+        drawn.append(Example(path=path, before=before, body=text[body:end], after=after))
+        if len(drawn) > n_tuned:
+            spans[path].append((start, end))
     chunks = []
     for path, text in files.items():
         for start, end in sorted(spans[path], reverse=True):
             text = text[:start] + text[end + 1 :]
         chunks += chunker.split(text, format="python", document_id=path)
-    return Collection(name=name, examples=examples, chunks=chunks)
+    return Collection(name=name, examples=drawn[n_tuned:], chunks=chunks)
 
 
 def _functions(text: str) -> Iterator[tuple[int, int, int]]:

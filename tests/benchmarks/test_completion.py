@@ -46,6 +46,13 @@ def test_a_held_back_body_stands_between_its_prompt_and_the_rest_and_in_no_chunk
         assert not any(line in chunk.text for chunk in collection.chunks)
 
 
+def test_bodies_that_were_drawn_for_tuning_stay_in_the_collection():
+    tuned, other = (_code("shelves", {"shelf.py": TEXT}, Chunker(), 1, n_tuned=n) for n in (0, 1))
+    assert tuned.examples[0].body != other.examples[0].body
+    line = tuned.examples[0].body.strip().split("\n")[0]
+    assert any(line in chunk.text for chunk in other.chunks)
+
+
 def test_the_newest_minutes_are_held_back_and_the_rest_of_the_handbook_is_the_collection(tmp_path):
     part = {"n": 60, "cache": tmp_path, "data": None}
     collection = read_collection(MINUTES, Chunker(), **part)
