@@ -81,7 +81,7 @@ class AnswerEngine:
             history and question returns your own texts; None searches for the question as typed.
             Default: "join".
         read_on: Whether chunks are read with those that follow them in their documents, and chosen
-            by these (`sift_core.reading_on`). Default: off.
+            by these (`sift_core.reading_on`). It does nothing in `choose_from`. Default: off.
         generator: Writes the texts: a `VllmGenerator`, or an `OpenAIGenerator`, with which nothing
             is learned. A `language_model` beside that scores texts. Default: the language model.
 

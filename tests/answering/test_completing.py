@@ -207,6 +207,7 @@ def test_what_follows_a_chunk_of_code_is_read_beside_it(
     joined = "def fold(table):\n    return half(table)"
     assert (joined in choice.read.chunks.texts) == is_read
     assert ("read_on" in choice.timings) == is_read
+    assert len(choice.pool) == 3  # what is learned is chosen from all
 
 
 def test_the_last_lines_that_fit_are_read(small_lm):
