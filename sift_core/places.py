@@ -75,12 +75,22 @@ def place_of(metadata: Mapping[str, Any], document_key: str | None = None) -> Pl
 
 def document_of(metadata: Mapping[str, Any], document_key: str | None = None) -> str | None:
     """Return the name of a chunk's document; None if it is a document of its own."""
+    key = document_key_of(metadata, document_key)
+    return None if key is None else str(metadata[key])
+
+
+def document_key_of(metadata: Mapping[str, Any], document_key: str | None = None) -> str | None:
+    """Return the key under which a chunk's metadata names its document; None if none does.
+
+    Args:
+        metadata: The chunk's.
+        document_key: As for `place_of`.
+    """
     if document_key is not None:
-        name = metadata.get(document_key)
-        return None if name is None else str(name)
+        return None if metadata.get(document_key) is None else document_key
     for key in DOCUMENT_KEYS:
         if isinstance(name := metadata.get(key), str) and name:
-            return name
+            return key
     return None
 
 

@@ -31,6 +31,8 @@ PROMPT_TOKENS = 512  # of the text before the cursor; a guess, since each is rea
 N_CHUNKS = 4  # that are read; a guess, for the same reason
 PROSE_LINES, QUERY_CHARACTERS = 10, 2000  # that are searched for, the last ones; guesses
 CODE_LINES = 5  # that are searched for, behind those of the blocks around them; decision 0039
+CODE_ENDS = (";", ":", "{", "}", "(", ")", "]", "=")  # of lines of code
+CODE_SHARE = 0.2  # of the lines that end so, at least, in code of an unknown file; a guess
 STOP_CHARACTERS = 200  # of the line behind the cursor; a guess
 CHARACTERS_A_TOKEN = 12  # more than texts have, so that megabytes are cut before they are counted
 
@@ -98,7 +100,9 @@ class CompletionPrompt:
         suffix = PurePath(self.path or "").suffix.lower()
         if suffix:
             return suffix not in (".md", ".markdown", ".rst", ".txt", ".html", ".htm")
-        return bool(re.search(r"(?m)[;:{}()\]=]$", self.before))
+        lines = [line.rstrip() for line in self.before.splitlines() if line.strip()]
+        n_code = sum(line.endswith(CODE_ENDS) for line in lines)
+        return n_code >= CODE_SHARE * len(lines)
 
     def query(self) -> str:
         """Return what chunks are searched for by.

@@ -107,20 +107,21 @@ def test_near_copies_are_read_once_if_what_follows_them_is_the_same(corpus):
     embeddings = corpus.embeddings.copy()
     embeddings[COPY + 1] = embeddings[13]
     _, found = read(stores.in_memory(replace(corpus, embeddings=embeddings)), corpus, [12], 4)
-    assert found.chunks.texts[0] == both_at(1, 2)
+    assert found.chunks.texts[0].startswith(both_at(1, 2))
     assert both_at(7, 2) not in found.chunks.texts
     assert [one.document_id for one in found.left_out] == [str(corpus.ids[COPY])]
 
 
 def test_a_chunk_that_nothing_follows_is_read_alone(source, corpus):
     _, found = read(source, corpus, [19, 55, 102], 4)
-    assert found.chunks.texts == (text_at(1, 9), both_at(5, 5))  # a third would have two more
+    assert found.chunks.texts == (text_at(1, 9), both_at(5, 5), text_at(10, 2))
 
 
-@pytest.mark.parametrize(("n_select", "n_read"), [(2, 1), (3, 1), (5, 2)])
-def test_an_odd_chunk_is_left_out(source, corpus, n_select, n_read):
+@pytest.mark.parametrize("n_select", [2, 3, 4])
+def test_an_odd_chunk_is_read_alone(source, corpus, n_select):
     _, found = read(source, corpus, [55, 102], n_select)
-    assert found.chunks.texts == (both_at(5, 5), both_at(10, 2))[:n_read]
+    second = {2: [], 3: [text_at(10, 2)], 4: [both_at(10, 2)]}[n_select]
+    assert found.chunks.texts == (both_at(5, 5), *second)
 
 
 @pytest.mark.parametrize("limit", [{"max_tokens": 60}, {"room": 60}])
@@ -186,7 +187,7 @@ def test_sources_around_qdrant_are_asked_as_it_is(corpus, around):
         source = around(stores.QdrantSource(client, stores.NAME, embedder_name=stores.MODEL))
         assert filter_for(source, {"start": 40}) == filter_for(source.wrapped_source, {"start": 40})
         _, found = read(source, corpus, [102, 55], 4)
-    assert found.chunks.texts[0] == both_at(10, 2)
+    assert found.chunks.texts[0].startswith(both_at(10, 2))
     assert (text_at(5, 6) in found.chunks.texts[1]) == (not isinstance(source, FilteredSource))
 
 
