@@ -14,7 +14,8 @@ directory` also leaves out the file's own directory.
 the two nearest to the block of the cursor, with the chunks that follow. "sift" is the product.
 
 Sixty bodies are drawn and left where they are, since how to search and choose was decided on them.
-The next ones are held back. The clones are other models than those of these decisions.
+The next ones are held back. The clones are other models than those of these decisions, but half of
+their bodies are like one of those but for names.
 
 The docstring of a body stands before the cursor. Wheels have no tests. Another function may have
 the same body: of the first 180 of the packages 5 have such a copy.

@@ -191,7 +191,7 @@ class Choice:
     searched_for: tuple[str, ...] = ()
 
     def with_read(self, read: Chosen) -> Choice:
-        """Return the choice with other chunks to read, and the seconds that these took."""
+        """Return the choice with other chunks to read; their seconds add to its own."""
         return replace(self, read=read, timings={**read.timings, **self.timings})
 
     @cached_property

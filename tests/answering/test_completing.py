@@ -184,6 +184,18 @@ def test_prose_is_searched_for_by_its_last_lines():
 
 
 @pytest.mark.parametrize(
+    ("before", "is_code"),
+    [
+        ("Dear all,\n\nplease bring:\n\n- a pen\n- paper\n- a coat\n\nWe meet at nine.", False),
+        (METHOD, True),
+        ("def fold(sheet):", True),
+    ],
+)
+def test_code_of_an_unknown_file_is_known_by_the_ends_of_its_lines(before, is_code):
+    assert CompletionPrompt(before=before).is_code == is_code
+
+
+@pytest.mark.parametrize(
     ("path", "read_on", "is_read"),
     [
         ("new.py", None, True),

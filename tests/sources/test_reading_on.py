@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from sift_core import ChoiceOptions, InMemorySource, search
-from sift_core.errors import CandidateSourceError, ReadAloneWarning
+from sift_core.errors import (
+    CandidateSourceError,
+    EmptyEntryWarning,
+    ReadAloneWarning,
+    UndatedWarning,
+)
 from sift_core.reading_on import aread_on, read_on
 from sift_core.sources import CombinedSource, OversamplingSource
 from sift_core.sources.filtered import FilteredSource
@@ -109,7 +114,9 @@ def test_near_copies_are_read_once_if_what_follows_them_is_the_same(corpus):
     _, found = read(stores.in_memory(replace(corpus, embeddings=embeddings)), corpus, [12], 4)
     assert found.chunks.texts[0].startswith(both_at(1, 2))
     assert both_at(7, 2) not in found.chunks.texts
-    assert [one.document_id for one in found.left_out] == [str(corpus.ids[COPY])]
+    (copy,) = found.left_out
+    assert (copy.document_id, copy.rank) == (str(corpus.ids[COPY]), 1)
+    assert found.pool.document_ids[copy.row] == copy.document_id
 
 
 def test_a_chunk_that_nothing_follows_is_read_alone(source, corpus):
@@ -217,4 +224,171 @@ def test_a_store_that_refuses_has_its_chunks_read_alone(corpus, is_awaited):
     ask = (lambda *given: asyncio.run(aread_on(*given))) if is_awaited else read_on
     with pytest.warns(ReadAloneWarning, match="not found for 'start'; a Qdrant server"):
         found = ask(source, chosen, options)
+    assert found.chunks.texts == chosen.chunks.texts
+
+
+def ids_of(found):
+    return [one for about in found.chunks.metadata for one in about.get("chunks", ["alone"])]
+
+
+@pytest.mark.parametrize("options", [{}, {"merge_neighbors": True}])
+def test_a_chunk_that_two_pairs_have_is_read_once(source, corpus, options):
+    _, found = read(source, corpus, [55, 56, 57], 4, **options)
+    assert found.chunks.texts == ("\n".join(text_at(5, i) for i in range(5, 9)),)
+    assert ids_of(found) == [str(corpus.ids[row]) for row in range(55, 59)]
+    assert found.picks[0].chunks == tuple(ids_of(found))
+    assert len(found.variances) == len(found.chunks) + 1
+    assert all(np.diff(found.variances) <= 0)
+
+
+def test_a_passage_has_the_numbers_of_the_chunk_that_was_chosen_first(source, corpus):
+    _, found = read(source, corpus, [56, 55], 4)
+    assert found.chunks.texts[0].startswith(both_at(5, 5))
+    assert found.chunks.document_ids[0] == str(corpus.ids[56])
+    assert found.chunks.metadata[0]["start"] == 5 * LENGTH
+
+
+def test_pairs_that_touch_are_no_more_than_are_chosen(source, corpus):
+    _, found = read(source, corpus, [52, 54, 56, 58], 4, merge_neighbors=True)
+    assert len(ids_of(found)) == 4
+
+
+def test_a_choice_of_many_is_not_smaller_for_reading_on(corpus):
+    is_followed = [one["start"] == 0 for one in corpus.metadata]
+    metadata = [
+        one if first or one["start"] == LENGTH else {"source": one["source"]}
+        for one, first in zip(corpus.metadata, is_followed, strict=True)
+    ]
+    source = stores.in_memory(replace(corpus, metadata=metadata))
+    chosen, found = read(source, corpus, [50], 40)
+    assert len(chosen) == 40
+    assert sum(len(passage.rows) for passage in found.passages) == 40
+
+
+def test_what_the_search_found_out_stays(corpus):
+    texts = [*corpus.texts]
+    texts[-1] = texts[-1].replace("part", "Zanzibar")
+    source = stores.in_memory(replace(corpus, texts=texts))
+    query = replace(query_near(corpus, 55, 102), text="Where are Zanzibar and Timbuktu?")
+    options = ChoiceOptions(n_select=4, words=0.3)
+    chosen = search(source, query, options)
+    found = read_on(source, chosen, options)
+    assert both_at(5, 5) in found.chunks.texts
+    assert chosen.missing_names == found.missing_names == ("timbuktu",)
+    assert found.hop == chosen.hop
+    assert found.pool.document_ids[: len(chosen.pool)] == chosen.pool.document_ids
+    assert len(found.relevance) == len(found.pool) == len(set(found.pool.document_ids))
+    assert found.as_dict()["chunks"][0]["metadata"]["end"] == 7 * LENGTH
+
+
+def test_words_say_what_is_followed(corpus):
+    texts = [*corpus.texts]
+    texts[33] = "file 3, whales".ljust(LENGTH - 1, ".")
+    source = stores.in_memory(replace(corpus, texts=texts))
+    query = replace(query_near(corpus, 55), text="whales")
+    for words, is_read in ((1, True), (0, False)):
+        options = ChoiceOptions(n_select=4, words=words)
+        found = read_on(source, search(source, query, options), options)
+        assert (f"{texts[33]}\n{texts[34]}" in found.chunks.texts) == is_read
+
+
+def test_only_the_24_most_relevant_are_followed(source, corpus):
+    chosen = search(source, query_near(corpus, 55, 102), options_of(4))
+    n = len(chosen.pool)
+    last = replace(chosen, relevance=np.arange(n, dtype=float))
+    found = read_on(source, last, options_of(4))
+    assert set(found.positions.tolist()) <= set(range(n - 24, n))
+    assert found.pool is not chosen.pool
+
+
+def test_what_follows_is_as_relevant_as_what_it_follows(source, corpus):
+    chosen = search(source, query_near(corpus, 55, 102), options_of(4, n_candidates=2))
+    found = read_on(source, chosen, options_of(4))
+    assert [passage.rows for passage in found.passages] == [(0, 2), (1, 3)]
+    assert found.relevance[[2, 3]].tolist() == chosen.pool.similarities.tolist()
+
+
+def test_a_date_that_is_missing_is_warned_of_once(corpus):
+    dated = [{**one, "date": 2020 if one["parity"] else None} for one in corpus.metadata]
+    source = stores.in_memory(replace(corpus, metadata=dated))
+    with pytest.warns(UndatedWarning) as warnings:
+        read(source, corpus, [55, 102], 4, newest="date")
+    assert len(warnings) == 1
+
+
+def test_several_queries_are_not_read_on(source, corpus):
+    query = replace(query_near(corpus, 55), also=(query_near(corpus, 102),))
+    chosen = search(source, query, options_of(4))
+    assert read_on(source, chosen, options_of(4)).chunks.texts == chosen.chunks.texts
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"vector": np.zeros(3)},
+        {"chunks": 6},
+        {"chunks": "abcdefgh"},
+        {"title": "5.py"},
+        {"end": np.int64(0)},
+    ],
+    ids=["array", "number", "text", "title", "other end"],
+)
+def test_metadata_of_the_caller_says_nothing(corpus, more):
+    metadata = [{**more, **one} for one in corpus.metadata]
+    source = stores.in_memory(replace(corpus, metadata=metadata))
+    _, found = read(source, corpus, [55, 102], 4)
+    assert found.chunks.texts == (both_at(5, 5), both_at(10, 2))
+
+
+def test_a_key_of_documents_may_be_named(corpus):
+    metadata = [{**one, "book": one["source"], "source": "all"} for one in corpus.metadata]
+    source = stores.in_memory(replace(corpus, metadata=metadata))
+    _, found = read(source, corpus, [55, 102], 4, document_key="book")
+    assert found.chunks.texts == (both_at(5, 5), both_at(10, 2))
+    chosen, found = read(source, corpus, [55, 102], 4)
+    assert found.chunks.texts == chosen.chunks.texts  # what follows "all" is not one text
+    bare = [{**one, "source": ""} for one in metadata]
+    source = stores.in_memory(replace(corpus, metadata=bare))
+    _, found = read(source, corpus, [55, 102], 4, document_key="book")
+    assert found.chunks.texts == (both_at(5, 5), both_at(10, 2))
+
+
+def test_texts_of_two_documents_of_one_name_are_not_joined(corpus):
+    embeddings = np.where(np.arange(stores.D) < len(FOUND), 0, corpus.embeddings)
+    texts = [text.replace("file", "FILE") for text in corpus.texts]
+    embeddings[[*FOUND, COPY], -1] = 1
+    other = replace(corpus, texts=texts, embeddings=embeddings)
+    source = CombinedSource({"one": stores.in_memory(corpus), "other": stores.in_memory(other)})
+    _, found = read(source, corpus, [55, 102], 4)
+    assert not any("FILE" in text and "file" in text for text in found.chunks.texts)
+
+
+def test_a_chunk_without_a_vector_does_not_follow(corpus):
+    embeddings = corpus.embeddings.copy()
+    embeddings[56] = 0
+    source = stores.in_memory(replace(corpus, embeddings=embeddings))
+    with pytest.warns(EmptyEntryWarning):
+        _, found = read(source, corpus, [102, 55], 4)
+    assert text_at(5, 6) not in "".join(found.chunks.texts)
+
+
+def test_two_chunks_that_are_not_kept_together_are_not_joined(source, corpus):
+    apart = FilteredSource(source, lambda text, _: not ("part 5" in text and "part 6" in text))
+    _, found = read(apart, corpus, [102, 55], 4)
+    assert found.chunks.texts[0].startswith(both_at(10, 2))
+    assert both_at(5, 5) not in found.chunks.texts
+    assert apart.keeps(found.chunks)
+
+
+class Hiding(FilteredSource):
+    """A caller's own source around Qdrant, which does not say what it is around."""
+
+    wrapped_source = None
+
+
+def test_a_filter_that_a_store_cannot_take_is_a_warning(corpus):
+    with stores.qdrant_in_memory(corpus) as client:
+        inner = stores.QdrantSource(client, stores.NAME, embedder_name=stores.MODEL)
+        with pytest.warns(ReadAloneWarning, match="filter"):
+            chosen, found = read(Hiding(inner, lambda *_: True), corpus, [102], 4)
     assert found.chunks.texts == chosen.chunks.texts
