@@ -27,7 +27,7 @@ from sift_core.sources.contract import LexicalFetching
 from sift_core.sources.filtered import FilteredSource
 from sift_core.sources.metadata_filters import both, filter_for, innermost
 from sift_core.token_estimate import estimated_tokens
-from sift_core.types import CandidatePool, FloatArray, StopReason
+from sift_core.types import CandidatePool, FloatArray, Metadata, StopReason
 
 N_FOLLOWED = 24  # candidates whose next chunks are fetched; 8, 16 and 32 find less or no more
 
@@ -143,8 +143,8 @@ def _fetch(
     wanted: dict[str, list[tuple[str, int]]] = {}  # by the key that names documents
     for row in rows:
         about = chosen.pool.metadata[row]
-        key, end = document_key_of(about, options.document_key), about.get("end")
-        if key is not None and isinstance(about[key], str) and isinstance(end, int):
+        key, end = document_key_of(about, options.document_key), _end_of(about)
+        if key is not None and isinstance(about[key], str) and end is not None:
             wanted.setdefault(key, []).append((about[key], end))
     if not wanted:
         return None
@@ -155,6 +155,12 @@ def _fetch(
         "n_candidates": len(documents) * len(starts),
         "filter": both(filter, filter_for(source, {"start": starts, key: documents})),
     }
+
+
+def _end_of(metadata: Metadata) -> int | None:
+    """Return where a chunk ends in its text; None if its metadata does not say it."""
+    end = metadata.get("end")
+    return end if isinstance(end, int) else None
 
 
 def _warn(error: Exception) -> None:
@@ -222,7 +228,7 @@ def _next_rows(
     return [
         None
         if place.joinable_text is None
-        else row_at.get((place.joinable_text, pool.metadata[row].get("end")))
+        else row_at.get((place.joinable_text, _end_of(pool.metadata[row])))
         for row, place in zip(rows, places, strict=True)
     ]
 

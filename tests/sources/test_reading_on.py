@@ -340,6 +340,16 @@ def test_metadata_of_the_caller_says_nothing(corpus, more):
     assert found.chunks.texts == (both_at(5, 5), both_at(10, 2))
 
 
+def test_an_end_that_is_no_number_is_followed_by_nothing(corpus):
+    metadata = [
+        {**one, "end": [one["end"]]} if i % 2 else one for i, one in enumerate(corpus.metadata)
+    ]
+    source = stores.in_memory(replace(corpus, metadata=metadata))
+    _, found = read(source, corpus, [55, 102], 4)
+    assert text_at(5, 6) not in "".join(found.chunks.texts)
+    assert both_at(10, 2) in found.chunks.texts
+
+
 def test_a_key_of_documents_may_be_named(corpus):
     metadata = [{**one, "book": one["source"], "source": "all"} for one in corpus.metadata]
     source = stores.in_memory(replace(corpus, metadata=metadata))
