@@ -205,8 +205,8 @@ def _chosen_again(
 def _with_new(pool: CandidatePool, found: CandidatePool) -> CandidatePool:
     """Return a pool with what was found and is not in it, but for chunks without a vector."""
     known = set(pool.chunk_keys)
-    has_vector = found.embeddings.any(axis=1)
-    new = [i for i, key in enumerate(found.chunk_keys) if key not in known and has_vector[i]]
+    keys = enumerate(found.chunk_keys)
+    new = [i for i, key in keys if key not in known and found.embeddings[i].any()]
     return CandidatePool.concatenate([pool, found.take(new)])
 
 
