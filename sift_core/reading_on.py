@@ -258,15 +258,7 @@ def _as_passages(
         next_of: Row of what follows, by row.
         options: Of the choice. No more chunks than `n_select` are read.
     """
-    picked: list[int] = []
-    taken: list[int] = []
-    for row in [rows[i] for i in again.positions.tolist()]:
-        if len(taken) == options.n_select:
-            break
-        picked.append(row)
-        pair = [row, next_of[row]] if row in next_of else [row]
-        new = [one for one in pair if one not in taken]
-        taken += new[: options.n_select - len(taken)]
+    picked, taken = _taken([rows[i] for i in again.positions.tolist()], next_of, options.n_select)
     is_full = len(taken) == options.n_select
     passages = _chained(pool, taken, next_of, options)
     rank_of = {row: i for i, passage in enumerate(passages) for row in passage.rows}
@@ -276,6 +268,7 @@ def _as_passages(
     for row, behind in next_of.items():
         if behind >= len(chosen.pool):
             relevance[behind] = relevance[row]
+    left_out = (replace(one, row=rows[one.row]) for one in again.left_out)
     return replace(
         chosen,
         pool=pool,
@@ -289,15 +282,30 @@ def _as_passages(
         bound_violations=again.bound_violations,
         stands_for=None,
         left_out=tuple(
-            replace(
-                one,
-                row=rows[one.row],
-                rank=None if one.rank is None else rank_of[picked[one.rank - 1]] + 1,
-            )
-            for one in again.left_out
-            if rows[one.row] not in taken
+            replace(one, rank=rank_of[picked[one.rank - 1]] + 1) if one.rank else one
+            for one in left_out
+            if one.row not in taken
         ),
     )
+
+
+def _taken(
+    chosen: Sequence[int], next_of: Mapping[int, int], n_select: int
+) -> tuple[list[int], list[int]]:
+    """Return the first rows of a choice that are read, and these with what follows, each once.
+
+    At most `n_select` are read, so that nothing may follow the last one.
+    """
+    picked: list[int] = []
+    taken: list[int] = []
+    for row in chosen:
+        if len(taken) == n_select:
+            break
+        picked.append(row)
+        pair = [row, next_of[row]] if row in next_of else [row]
+        new = [one for one in pair if one not in taken]
+        taken += new[: n_select - len(taken)]
+    return picked, taken
 
 
 def _chained(
