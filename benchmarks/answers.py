@@ -95,7 +95,7 @@ class Reader:
         if prefix is None:
             raise InvalidInputError("the model's keys and values cannot be cut; take another one")
         targets = self._model.token_ids(answers[0])
-        cache = prefix.cache(self._model.model, ids, None, {})
+        cache = prefix.cache(self._model.model, ids, prefix.adapter_key, {})
         written = replace(self._answerer, prefix=prefix).answer(query, chunks).text
         return {
             "read": len(used),

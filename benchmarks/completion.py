@@ -41,12 +41,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import bootstrap
 from tqdm import tqdm
 
 from benchmarks.completion_data import NAMES, NOTES, Collection, Example, read_collection
 from benchmarks.embedding_cache import CACHE, project_cache
 from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
+from benchmarks.language_modeling.statistics import paired_interval, share
 from benchmarks.options import count, names, options
 from benchmarks.report import Report
 from benchmarks.table import Table, word
@@ -259,13 +259,13 @@ def summaries(rows: Sequence[Row]) -> list[dict[str, Any]]:
             base = wide.xs("base", axis=1, level="arm")
             record = {**dict(zip(setting, about, strict=True)), "arm": arm, "n": len(own)}
             record["bits_per_byte"] = own["bits"].sum() / own["bytes"].sum()
-            record["share_of_base"] = _interval(_share, own["bits"], base["bits"])
+            record["share_of_base"] = paired_interval(share, own["bits"], base["bits"])
             record["next_tokens"] = 100 * own["hits"].sum() / own["tokens"].sum()
             columns = (own["hits"], base["hits"], own["tokens"])
-            record["next_tokens_over_base"] = _interval(_points, *columns)
+            record["next_tokens_over_base"] = paired_interval(_points, *columns)
             if "nearest" in arms:
                 nearest = wide.xs("nearest", axis=1, level="arm")["bits"]
-                record["share_of_nearest"] = _interval(_share, own["bits"], nearest)
+                record["share_of_nearest"] = paired_interval(share, own["bits"], nearest)
             record |= {name: 100 * own[name].mean() for name in GENERATED}
             for name in ("choose_s", "learn_s", "read_s", "write_s"):
                 record[name] = own[name].median()
@@ -273,24 +273,8 @@ def summaries(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return found
 
 
-def _share(own: Any, other: Any, axis: int = -1) -> Any:
-    return own.sum(axis=axis) / other.sum(axis=axis)
-
-
 def _points(own: Any, other: Any, tokens: Any, axis: int = -1) -> Any:
     return 100 * (own.sum(axis=axis) - other.sum(axis=axis)) / tokens.sum(axis=axis)
-
-
-def _interval(statistic: Any, *columns: Any) -> list[float]:
-    """Return a statistic of paired columns with the ends of its interval."""
-    arrays = [column.to_numpy(dtype=float) for column in columns]
-    value = float(statistic(*arrays))
-    if len(arrays[0]) < 2 or np.ptp(arrays[0] - arrays[1]) == 0:
-        return [value, value, value]
-    kind = {"paired": True, "confidence_level": 0.9, "method": "percentile"}
-    found = bootstrap(arrays, statistic, **kind, rng=np.random.default_rng(0))
-    low, high = found.confidence_interval
-    return [value, float(low), float(high)]
 
 
 def tables(records: Sequence[dict[str, Any]]) -> Iterator[Table]:
