@@ -1,18 +1,15 @@
 """Does text that was learned answer, by next tokens and by distilling, in the same seconds?
 
-    python -m benchmarks.distilling --data FOLDER [--sets squad,…] [--arms base,…] [--passes 1,23]
+    python -m benchmarks.distilling --data FOLDER [--sets squad,…] [--arms base,…] [--passes N]
     python -m benchmarks.distilling --report [--json FILE] [--markdown FILE]
 
 A collection has the gold passages of questions that are drawn by chance. "distill" learns it as
-`sift learn --objective distill` does, and "next-token" as `sift learn` does, but goes through the
-passages so many times. `--passes` names where it is measured on the way, and the last pass alone
-reads ten chunks. Distilling took 23 times the seconds of one pass over hotpotqa's passages, so 23
-passes take the same seconds. The record says the seconds of both.
+`sift learn --objective distill` does, and "next-token" as `sift learn` does: once, and in as many
+passes as take the CPU seconds of distilling, or in `--passes`.
 
 Measured are the bits of the first gold answer, and whether the answer that is written holds a gold
 answer: without reading, with two chunks read and with ten, which SIFT chose by embeddings alone.
-A row is on disk as soon as it is measured, and the same call goes on from there; learning by next
-tokens begins anew.
+A row is on disk as soon as it is measured, and the same call goes on from there.
 """
 
 from __future__ import annotations
@@ -27,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from tqdm import tqdm
 
 from benchmarks.answers import Reader
 from benchmarks.embedding_cache import CACHE, project_cache
@@ -49,7 +47,7 @@ N_PASSAGES = {"squad": 45, "hotpotqa": 200}  # so many that at least 100 questio
 READS = (0, 2, 10)
 ARMS = ("base", "distill", "next-token")
 SEED, ORDER_SEED = 77, 44  # other passages than those on which distilling was tuned
-QUICK = {"sets": ["squad"], "questions": 1, "passages": 2, "passes": [1]}
+QUICK = {"sets": ["squad"], "questions": 1, "passages": 2}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -122,59 +120,64 @@ class Run:
         self._reader = Reader(model)
         self._about = {"set": collection.name, "n_passages": len(collection.passages)}
 
-    def measure(self, arm: str, reads: Sequence[int], seconds: float = 0.0) -> None:
+    def measure(self, arm: str, seconds: float = 0.0) -> None:
         """Write the rows that a file lacks, with the adapter that is active now."""
-        for n in reads:
-            for i, (identifier, text, answers) in enumerate(self._collection.questions):
+        asked = list(enumerate(self._collection.questions))
+        label = f"{self._collection.name}, {arm}"
+        for n in READS:
+            for i, (identifier, text, answers) in tqdm(asked, f"{label}, {n} chunks read"):
                 about = {**self._about, "arm": arm, "n_chunks": n, "question": identifier}
                 key = "|".join(map(str, about.values()))
                 if key not in self._file.keys:
                     chunks = self._collection.chunks(self._collection.contexts[n][i])
                     row = self._reader.read(text, answers, chunks)
                     self._file.append({"key": key, **about, "learn_cpu_s": seconds, **row})
-            print(f"{self._collection.name}, {arm}, {n} chunks read", flush=True)
-
-    def base(self) -> None:
-        self.measure("base", READS)
 
     def distill(self) -> None:
         """Learn by distilling, or take what a call before has learned, and measure it."""
         place = FOLDER / f"{self._collection.name}-{len(self._collection.passages)}"
         timed = place.with_suffix(".seconds")
         begin = time.process_time()
-        adapter = learn_collection(
-            self._model,
-            self._collection.sample(),
-            place,
-            objective="distill",
-            on_chunk=lambda done, n: done % 10 or print(f"chunk {done} of {n}", flush=True),
-            on_step=lambda done, n, loss: (
-                done % 50 or print(f"step {done} of {n}: {loss:.3f}", flush=True)
-            ),
-        )
+        with tqdm(self._collection.passages, "asking about passages") as bar:
+            adapter = learn_collection(
+                self._model,
+                self._collection.sample(),
+                place,
+                objective="distill",
+                on_chunk=lambda *_: bar.update(),
+            )
         if not timed.exists():
             timed.write_text(str(round(time.process_time() - begin, 1)), encoding="utf-8")
         with self._model.adapted(adapter):
-            self.measure("distill", READS, float(timed.read_text(encoding="utf-8")))
+            self.measure("distill", float(timed.read_text(encoding="utf-8")))
 
-    def next_token(self, passes: Sequence[int]) -> None:
-        """Learn by next tokens, and measure after each of these passes."""
-        texts = [one.to_embed for one in self._collection.passages]
-        order = np.random.default_rng(0)
-        planned = [texts[i] for _ in range(max(passes)) for i in order.permutation(len(texts))]
-        begin, measuring = time.process_time(), 0.0
+    def next_token(self, n_passes: int | None) -> None:
+        """Learn by next tokens, once and for so many passes, by default as long as distilling."""
+        distilled = self._rows("distill")
+        if n_passes is None and not distilled:
+            sys.exit(f"{self._collection.name}: measure 'distill' first, or name --passes")
+        once = self._seconds("next-token, 1 pass", 1)
+        if n_passes is None:
+            n_passes = round(distilled[0]["learn_cpu_s"] / once)
+        if n_passes > 1:
+            self._seconds(f"next-token, {n_passes} passes", n_passes)
 
-        def on_state(n_learned: int) -> None:
-            nonlocal measuring
-            done, rest = divmod(n_learned, len(texts))
-            if rest or done not in passes:
-                return
-            now = time.process_time()
-            reads = READS if done == max(passes) else READS[:2]
-            self.measure(f"next-token, {done} passes", reads, round(now - begin - measuring, 1))
-            measuring += time.process_time() - now
+    def _seconds(self, arm: str, n_passes: int) -> float:
+        """Learn by next tokens unless it is measured already; return the CPU seconds of it."""
+        if len(self._rows(arm)) < len(self._collection.questions) * len(READS):
+            texts = [one.to_embed for one in self._collection.passages]
+            order = np.random.default_rng(0)
+            steps = [texts[i] for _ in range(n_passes) for i in order.permutation(len(texts))]
+            begin = time.process_time()
+            learned = fine_tune(self._model, steps, usual_settings())
+            seconds = round(time.process_time() - begin, 1)
+            with self._model.adapted(learned.adapter):
+                self.measure(arm, seconds)
+        return float(self._rows(arm)[0]["learn_cpu_s"])
 
-        fine_tune(self._model, planned, usual_settings(), on_state=on_state)
+    def _rows(self, arm: str) -> list[Row]:
+        about = {**self._about, "arm": arm}
+        return [row for row in self._file.rows if about.items() <= row.items()]
 
 
 def summaries(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
@@ -186,6 +189,7 @@ def summaries(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     frame = pd.DataFrame(rows)
     for (name, n_passages), part in frame.groupby(["set", "n_passages"], sort=False):
         wide = part.pivot(index="question", columns=["arm", "n_chunks"]).dropna(axis=1)
+        wide = wide.sort_index(axis=1)
         if any(("bits", "base", n) not in wide for n in READS):
             sys.exit(f"{name}: each arm is compared with 'base'; measure it with --arms base")
         base = wide["bits", "base"]
@@ -241,10 +245,12 @@ def main() -> None:
                     file,
                 )
                 for arm in arguments.arms:
-                    if arm == "next-token":
-                        run.next_token(arguments.passes)
+                    if arm == "base":
+                        run.measure(arm)
+                    elif arm == "distill":
+                        run.distill()
                     else:
-                        {"base": run.base, "distill": run.distill}[arm]()
+                        run.next_token(arguments.passes)
     records = list(summaries(read_rows(arguments.results)))
     found = list(tables(records))
     for table in found:
@@ -252,7 +258,12 @@ def main() -> None:
     if arguments.markdown:
         texts = [table.as_markdown() for table in found]
         arguments.markdown.write_text("\n".join(texts), encoding="utf-8")
-    Report(rows=records).finish(arguments.json, VERSIONS)
+    report = Report(section="distilling", rows=records)
+    for record in records:
+        if record["arm"] == "distill" and record["n_chunks"] == 0:
+            share_of_base = record["share_of_base"]["0"][0]
+            report.judge(f"{record['set']}: share of base", share_of_base, "share", "lower")
+    report.finish(arguments.json, VERSIONS)
 
 
 def parse() -> argparse.Namespace:
@@ -263,7 +274,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--arms", type=names, default=list(ARMS))
     parser.add_argument("--questions", type=count, default=100, help="of each set at most")
     parser.add_argument("--passages", type=count, help="of each set, about; default: 45 or 200")
-    parser.add_argument("--passes", type=passes, default=[1, 6, 23], help="of next tokens")
+    parser.add_argument("--passes", type=count, help="of next tokens, beside one")
     parser.add_argument("--results", type=Path, default=FOLDER / "results.jsonl")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     parser.add_argument("--markdown", type=Path, help="where to write the tables")
@@ -276,11 +287,6 @@ def parse() -> argparse.Namespace:
     if not arguments.report and arguments.data is None:
         parser.error("measuring needs --data")
     return arguments
-
-
-def passes(text: str) -> list[int]:
-    """Return the counts of "1,23", as an option's type."""
-    return [count(one) for one in names(text)]
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def learn_collection(
             the collection twice is learned once. Default: 1,000.
         objective: "next-token" learns each chunk as a text, in one step of `fine_tune`. "distill"
             learns what the model that reads a chunk answers to questions about it, see
-            `sift_core.answering.distillation`. That takes some ten times as long. Default:
+            `sift_core.answering.distillation`. That takes some twenty times as long. Default:
             "next-token".
         settings: How to learn. Default: rank 16, alpha 16 and a rate of 1e-3.
         on_step: Called after each step with the number of steps taken, the number of all, and the

@@ -32,7 +32,7 @@ def learn(
         Literal["next-token", "distill"],
         typer.Option(
             help='How: "next-token" learns the chunks as texts; "distill" learns what the model '
-            "answers about each chunk when it reads it, which takes some ten times as long."
+            "answers about each chunk when it reads it, which takes some twenty times as long."
         ),
     ] = "next-token",
     device: flags.DeviceOption = None,
