@@ -49,7 +49,7 @@ from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
 from benchmarks.language_modeling.statistics import paired_interval, share
 from benchmarks.options import count, names, options
 from benchmarks.report import Report
-from benchmarks.table import Table, word
+from benchmarks.table import Table, show_tables, word
 from sift_core import InMemorySource
 from sift_core.answering import AnswerEngine, LanguageModel, LearningOptions, learn_collection
 from sift_core.answering.completing import N_CHUNKS, CompletionPrompt, Ending, prepare_completion
@@ -319,12 +319,7 @@ def main() -> None:
             for _ in tasks(arguments, file):
                 pass
     records = summaries(read_rows(arguments.results))
-    found = list(tables(records))
-    for table in found:
-        table.show()
-    if arguments.markdown:
-        texts = [table.as_markdown() for table in found]
-        arguments.markdown.write_text("\n".join(texts), encoding="utf-8")
+    show_tables(tables(records), arguments.markdown)
     report = Report(section="completion", rows=records)
     for record in records:
         if record["arm"] == BEST:

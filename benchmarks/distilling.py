@@ -32,7 +32,7 @@ from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
 from benchmarks.language_modeling.statistics import paired_interval, share
 from benchmarks.options import count, names, options
 from benchmarks.report import Report
-from benchmarks.table import Table, number, word
+from benchmarks.table import Table, number, show_tables, word
 from sift_core.answering import LanguageModel, learn_collection
 from sift_core.answering.collection import usual_settings
 from sift_core.answering.fine_tuning import fine_tune
@@ -156,13 +156,13 @@ class Run:
         distilled = self._rows("distill")
         if n_passes is None and not distilled:
             sys.exit(f"{self._collection.name}: measure 'distill' first, or name --passes")
-        once = self._seconds("next-token, 1 pass", 1)
+        once = self._learn_next_tokens("next-token, 1 pass", 1)
         if n_passes is None:
             n_passes = round(distilled[0]["learn_cpu_s"] / once)
         if n_passes > 1:
-            self._seconds(f"next-token, {n_passes} passes", n_passes)
+            self._learn_next_tokens(f"next-token, {n_passes} passes", n_passes)
 
-    def _seconds(self, arm: str, n_passes: int) -> float:
+    def _learn_next_tokens(self, arm: str, n_passes: int) -> float:
         """Learn by next tokens unless it is measured already; return the CPU seconds of it."""
         if len(self._rows(arm)) < len(self._collection.questions) * len(READS):
             texts = [one.to_embed for one in self._collection.passages]
@@ -252,12 +252,7 @@ def main() -> None:
                     else:
                         run.next_token(arguments.passes)
     records = list(summaries(read_rows(arguments.results)))
-    found = list(tables(records))
-    for table in found:
-        table.show()
-    if arguments.markdown:
-        texts = [table.as_markdown() for table in found]
-        arguments.markdown.write_text("\n".join(texts), encoding="utf-8")
+    show_tables(tables(records), arguments.markdown)
     report = Report(section="distilling", rows=records)
     for record in records:
         if record["arm"] == "distill" and record["n_chunks"] == 0:

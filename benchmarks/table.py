@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 from rich.markdown import Markdown
@@ -85,6 +86,15 @@ class Table:
         lines = [_markdown_row(texts) for texts in (self.heads, rule, *rows)]
         note = ["", self.note] if self.note else []
         return "\n".join([f"**{_escaped(self.title)}**", "", *lines, *note]) + "\n"
+
+
+def show_tables(tables: Iterable[Table], path: Path | None = None) -> None:
+    """Print tables, and write them as Markdown to a file if there is a path."""
+    shown = list(tables)
+    for table in shown:
+        table.show()
+    if path is not None:
+        path.write_text("\n".join(table.as_markdown() for table in shown), encoding="utf-8")
 
 
 def _markdown_row(texts: Sequence[str]) -> str:
