@@ -115,6 +115,7 @@ bench: $(FOR_ALL) ## run the benchmarks; results go to benchmarks/results. DATA=
 	$(BIN)/python -m benchmarks.integrations --json $(RESULTS)/integrations.json
 	$(BIN)/python -m benchmarks.end_to_end --data $(DATA) --json $(RESULTS)/end_to_end.json
 	$(BIN)/python -m benchmarks.completion --data $(DATA) --json $(RESULTS)/completion.json --markdown $(RESULTS)/completion.md
+	$(BIN)/python -m benchmarks.completion_overlap --data $(DATA) --json $(RESULTS)/completion_overlap.json
 	$(BIN)/python -m benchmarks.distilling --data $(DATA) --json $(RESULTS)/distilling.json
 	$(BIN)/python -m benchmarks.fine_tuning --json $(RESULTS)/fine_tuning.json
 	$(BIN)/python -m benchmarks.language_modeling --data $(DATA) --json $(RESULTS)/language_modeling.json --markdown $(RESULTS)/language_modeling.md --plot $(RESULTS)/language_modeling.png

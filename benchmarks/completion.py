@@ -43,16 +43,18 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from benchmarks.completion_data import NAMES, NOTES, Collection, Example, read_collection
+from benchmarks import completion_data
+from benchmarks.completion_data import Collection, Example, read_collection
 from benchmarks.embedding_cache import CACHE, project_cache
 from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
 from benchmarks.language_modeling.statistics import paired_interval, share
-from benchmarks.options import count, names, options
+from benchmarks.options import count, names_of, options
 from benchmarks.report import Report
 from benchmarks.table import Table, show_tables, word
 from sift_core import InMemorySource
 from sift_core.answering import AnswerEngine, LanguageModel, LearningOptions, learn_collection
-from sift_core.answering.completing import N_CHUNKS, CompletionPrompt, Ending, prepare_completion
+from sift_core.answering.choosing import Choice
+from sift_core.answering.completing import N_CHUNKS, Ending, prepare_completion
 from sift_core.answering.model.training import target_losses
 from sift_core.answering.sessions import Session
 from sift_core.documents.chunk_length import chunker_for
@@ -83,32 +85,37 @@ GENERATED = ("line", "three lines", "similarity")
 QUICK = {"sets": ["pydantic-evals"], "bodies": 1, "chunks": 2}
 
 
-def measured(engine: AnswerEngine, example: Example, arm: str) -> Row:
-    """Return what one arm makes of one body."""
-    prompt = CompletionPrompt(before=example.before, after=example.after, path=example.path)
+def choose(engine: AnswerEngine, example: Example, arm: str) -> tuple[AnswerEngine, Choice]:
+    """Return what an arm chooses to go on with, and the engine that writes it."""
     options = dict(ARMS[arm])
     if n_lines := options.pop("lines", 0):
         lines = [line for line in example.before.splitlines() if line.strip()]
         options["queries"] = ["\n".join(lines[-n_lines:])]
+    writer, request = prepare_completion(engine, example.prompt, **options)
+    return writer, writer.choose(request)
+
+
+def measured(engine: AnswerEngine, example: Example, arm: str) -> Row:
+    """Return what one arm makes of one body."""
     begin = time.perf_counter()
-    writer, request = prepare_completion(engine, prompt, **options)
-    choice = writer.choose(request)
+    writer, choice = choose(engine, example, arm)
     chosen = time.perf_counter()
     session = writer.prepare(choice)
     learned = time.perf_counter()
     return {
-        **_scored(session, prompt, example.body),
+        **_scored(session, example),
         "choose_s": round(chosen - begin, 4),
         "learn_s": round(learned - chosen, 4),
     }
 
 
-def _scored(session: Session, prompt: CompletionPrompt, body: str) -> Row:
+def _scored(session: Session, example: Example) -> Row:
     """Return what a model that is ready makes of a body behind its prompt, read once."""
     answerer, choice = session.answerer, session.choice
     model = answerer.local_model
     read = answerer.used(choice.query, choice.chunks(choice.read))
     ids = answerer.prompt_ids(answerer.prompt_for(choice.query, read))
+    body = example.body
     targets = model.token_ids(body)
     adapter = session.adapter if session.tuned is None else session.tuned.adapter
     begin = time.perf_counter()
@@ -125,7 +132,7 @@ def _scored(session: Session, prompt: CompletionPrompt, body: str) -> Row:
         best = model.layers.logits(hidden).argmax(dim=-1)
     hits = (best == wanted).tolist()
     begin = time.perf_counter()
-    line = Ending(prompt, "line")
+    line = Ending(example.prompt, "line")
     answer = replace(session, answerer=replace(answerer, prefix=prefix)).answer(
         choice.query,
         on_text=line.read,
@@ -334,25 +341,15 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """Return the options of the command line."""
     parser = options(__doc__, quick="one body of one package")
-    parser.add_argument("--sets", type=names, help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--bodies", type=count, default=60, help="held back from each")
     parser.add_argument("--chunks", type=count, default=250, help="learned once from each")
-    parser.add_argument("--arms", type=names, default=list(ARMS))
+    parser.add_argument("--arms", type=names_of(ARMS), default=list(ARMS))
     parser.add_argument("--leave-out", choices=["directory"], default=None)
-    parser.add_argument("--data", type=Path, help="has demo/pages.jsonl.gz")
     parser.add_argument("--results", type=Path, default=FOLDER / "results.jsonl")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     parser.add_argument("--markdown", type=Path, help="where to write the tables")
-    arguments = parser.parse_args()
+    arguments = completion_data.parse(parser)
     if arguments.quick:
         vars(arguments).update(QUICK)
-    for given, known in ((arguments.sets or [], NAMES), (arguments.arms, ARMS)):
-        if unknown := [name for name in given if name not in known]:
-            parser.error(f"no {', '.join(unknown)}; there are {', '.join(known)}")
-    if NOTES in (arguments.sets or []) and arguments.data is None:
-        parser.error(f"{NOTES!r} needs --data")
-    if arguments.sets is None:
-        arguments.sets = [name for name in NAMES if name != NOTES or arguments.data is not None]
     return arguments
 
 

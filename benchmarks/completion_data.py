@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import gzip
 import json
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.options import count, names_of
+from sift_core.answering.completing import CompletionPrompt
 from sift_core.documents import Chunker
 from sift_core.documents.front_matter import front_matter
 from sift_core.types import Document
@@ -51,6 +54,11 @@ class Example:
     body: str
     after: str
 
+    @property
+    def prompt(self) -> CompletionPrompt:
+        """The text as `sift complete` gets it."""
+        return CompletionPrompt(before=self.before, after=self.after, path=self.path)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Collection:
@@ -59,6 +67,19 @@ class Collection:
     name: str
     examples: Sequence[Example]
     chunks: Sequence[Document]
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Return a command line's options, with those that say which texts are held back."""
+    parser.add_argument("--sets", type=names_of(NAMES), help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--bodies", type=count, default=60, help="held back from each")
+    parser.add_argument("--data", type=Path, help="has demo/pages.jsonl.gz")
+    arguments = parser.parse_args()
+    if NOTES in (arguments.sets or []) and arguments.data is None:
+        parser.error(f"{NOTES!r} needs --data")
+    if arguments.sets is None:
+        arguments.sets = [name for name in NAMES if name != NOTES or arguments.data is not None]
+    return arguments
 
 
 def read_collection(

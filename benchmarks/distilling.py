@@ -30,7 +30,7 @@ from benchmarks.answers import Reader
 from benchmarks.embedding_cache import CACHE, project_cache
 from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
 from benchmarks.language_modeling.statistics import paired_interval, share
-from benchmarks.options import count, names, options
+from benchmarks.options import count, names_of, options
 from benchmarks.report import Report
 from benchmarks.table import Table, number, show_tables, word
 from sift_core.answering import LanguageModel, learn_collection
@@ -265,8 +265,8 @@ def parse() -> argparse.Namespace:
     """Return the options of the command line."""
     parser = options(__doc__, quick="one question about two passages of squad")
     parser.add_argument("--data", type=Path, help="has corpus/SET and dev/SET; measures")
-    parser.add_argument("--sets", type=names, default=list(N_PASSAGES))
-    parser.add_argument("--arms", type=names, default=list(ARMS))
+    parser.add_argument("--sets", type=names_of(N_PASSAGES), default=list(N_PASSAGES))
+    parser.add_argument("--arms", type=names_of(ARMS), default=list(ARMS))
     parser.add_argument("--questions", type=count, default=100, help="of each set at most")
     parser.add_argument("--passages", type=count, help="of each set, about; default: 45 or 200")
     parser.add_argument("--passes", type=count, help="of next tokens, beside one")
@@ -276,9 +276,6 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.quick:
         vars(arguments).update(QUICK)
-    for given, known in ((arguments.sets, N_PASSAGES), (arguments.arms, ARMS)):
-        if unknown := [name for name in given if name not in known]:
-            parser.error(f"no {', '.join(unknown)}; there are {', '.join(known)}")
     if not arguments.report and arguments.data is None:
         parser.error("measuring needs --data")
     return arguments

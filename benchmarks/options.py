@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 
@@ -33,3 +34,16 @@ def count(text: str) -> int:
 def names(text: str) -> list[str]:
     """Return the parts of "one,other", as an option's type."""
     return text.split(",")
+
+
+def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Return the type of an option whose names, as in "one,other", are all known."""
+
+    def checked(text: str) -> list[str]:
+        given = names(text)
+        if unknown := [name for name in given if name not in known]:
+            message = f"no {', '.join(unknown)}; there are {', '.join(known)}"
+            raise argparse.ArgumentTypeError(message)
+        return given
+
+    return checked

@@ -53,7 +53,8 @@ class Report:
 
     def finish(self, path: Path | None, packages: Sequence[str]) -> None:
         """Print every bar once more, and write the record if there is a path."""
-        self.heading("Bars")
+        if self.bars:
+            self.heading("Bars")
         for record in self.bars:
             print(f"  {in_words(record)}")
         for row in self.rows:

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import completion
 from benchmarks.completion_data import MINUTES, _code, read_collection
+from benchmarks.completion_overlap import best, runs
 from sift_core.documents import Chunker
 
 BODY = "\n".join(f"    {name} = load({name!r}, {n})" for n, name in enumerate("abcde", start=10))
@@ -98,3 +99,13 @@ def test_an_arm_that_is_still_measured_shortens_no_other():
 def test_arms_without_the_base_model_are_refused():
     with pytest.raises(SystemExit, match="measure it with --arms base"):
         completion.summaries(_rows("learned", 2))
+
+
+def test_runs_that_two_chunks_share_count_once_among_the_best():
+    wanted = runs(list("abcdefgh"))
+    assert wanted[0] == tuple("abcd")
+    assert len(wanted) == 5
+    chunks = [set(runs(list(text))) for text in ("xabcdef", "bcdefg", "defgh", "zzzz")]
+    assert [best(wanted, chunks, n) for n in (0, 1, 2, 9)] == [0, 3, 5, 5]
+    assert best([*wanted, wanted[0]], chunks[:1], 1) == 4
+    assert best(wanted, [], 4) == 0
