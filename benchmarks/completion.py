@@ -43,8 +43,7 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from benchmarks import completion_data
-from benchmarks.completion_data import Collection, Example, read_collection
+from benchmarks.completion_data import Collection, Example, parse_with_sets, read_collection
 from benchmarks.embedding_cache import CACHE, project_cache
 from benchmarks.language_modeling.running import ResultsFile, Row, read_rows
 from benchmarks.language_modeling.statistics import paired_interval, share
@@ -347,7 +346,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=FOLDER / "results.jsonl")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     parser.add_argument("--markdown", type=Path, help="where to write the tables")
-    arguments = completion_data.parse(parser)
+    arguments = parse_with_sets(parser)
     if arguments.quick:
         vars(arguments).update(QUICK)
     return arguments

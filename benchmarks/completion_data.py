@@ -69,7 +69,7 @@ class Collection:
     chunks: Sequence[Document]
 
 
-def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+def parse_with_sets(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Return a command line's options, with those that say which texts are held back."""
     parser.add_argument("--sets", type=names_of(NAMES), help=f"of {', '.join(NAMES)}")
     parser.add_argument("--bodies", type=count, default=60, help="held back from each")

@@ -18,7 +18,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from benchmarks.completion import FOLDER, choose, engine_of
-from benchmarks.completion_data import Collection, Example, parse, read_collection
+from benchmarks.completion_data import Collection, Example, parse_with_sets, read_collection
 from benchmarks.language_modeling.running import Row
 from benchmarks.options import options
 from benchmarks.report import Report
@@ -39,11 +39,16 @@ def runs(ids: Sequence[int]) -> list[Run]:
     return [tuple(ids[i : i + N]) for i in range(len(ids) - N + 1)]
 
 
+def count(wanted: Iterable[Run], place: Set[Run]) -> int:
+    """Return how many of the runs stand in a place."""
+    return sum(run in place for run in wanted)
+
+
 def best(wanted: Sequence[Run], chunks: Iterable[Set[Run]], n: int) -> int:
     """Return how many of the runs are in n chunks that are chosen greedily."""
     left, chunks = list(wanted), list(chunks)
     for _ in range(min(n, len(chunks))):
-        chunk = max(chunks, key=lambda one: sum(run in one for run in left))
+        chunk = max(chunks, key=lambda one: count(left, one))
         left = [run for run in left if run not in chunk]
     return len(wanted) - len(left)
 
@@ -71,12 +76,12 @@ def overlap(
         for found, chunk in zip(chunks, collection.chunks, strict=True)
         if may_be_read(chunk.text, chunk.metadata)
     ]
-    counts = [len(wanted) - len(new), best(new, [set().union(*readable)], 1)]
+    counts = [len(wanted) - len(new), count(new, set().union(*readable))]
     counts.append(best(new, readable, N_CHUNKS))
     for arm in ARMS:
         _, choice = choose(engine, example, arm)
-        read = [run for text in choice.chunks(choice.read).texts for run in runs(tokens(text))]
-        counts.append(best(new, [set(read)], 1))
+        read = {run for text in choice.chunks(choice.read).texts for run in runs(tokens(text))}
+        counts.append(count(new, read))
     return {"tokens": len(body), **dict(zip(PLACES, counts, strict=True))}
 
 
@@ -90,7 +95,7 @@ def measure(model: LanguageModel, collection: Collection) -> list[Row]:
 
 def main() -> None:
     """Print the shares, and write the record if there is a path."""
-    arguments = parse(options(__doc__))
+    arguments = parse_with_sets(options(__doc__))
     model = LanguageModel.from_pretrained()
     chunker = chunker_for(load_embedder("all-MiniLM-L6-v2"))
     report = Report()
